@@ -1,0 +1,67 @@
+//! The command line: one file a subcommand, each with its arguments and its `run`.
+//!
+//! Exit codes: 0 the answer is yes or the work is done, 1 the answer is no (an SLO is not met),
+//! 2 the input was wrong and nothing was written.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::diag::Result;
+
+mod import;
+mod memory;
+mod stats;
+
+/// Exit code for anything wrong with what the user gave.
+pub const EXIT_ERROR: u8 = 2;
+
+/// How big must the LLM inference fleet be when its users are agents?
+#[derive(Debug, Parser)]
+#[command(name = "tonnage", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Turn recorded traffic into a canonical trace
+    Import(import::Args),
+    /// Describe a trace: counts, percentiles, sharing, cache hits by size
+    Stats(stats::Args),
+    /// Show what a model takes of a GPU's memory, and what is left for the KV cache
+    Memory(memory::Args),
+}
+
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done, or the targets are met.
+    Met,
+    /// The targets are not met.
+    NotMet,
+}
+
+impl Outcome {
+    /// The exit code that says so.
+    #[must_use]
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Met => ExitCode::SUCCESS,
+            Self::NotMet => ExitCode::from(1),
+        }
+    }
+}
+
+/// Runs the command that was asked for.
+///
+/// # Errors
+/// Whatever is wrong with the input; nothing has been written then.
+pub fn run(cli: Cli) -> Result<Outcome> {
+    match cli.command {
+        Command::Import(args) => import::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Memory(args) => memory::run(&args),
+    }
+}

@@ -1,0 +1,13 @@
+//! `tonnage import weka`.
+
+use crate::cli::Outcome;
+use crate::diag::Result;
+
+/// Arguments of `tonnage import weka`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the import.
+pub fn run(_args: &Args) -> Result<Outcome> {
+    Ok(Outcome::Met)
+}

@@ -1,0 +1,1 @@
+//! Scenario files and the catalogue of GPUs and models.

@@ -1,0 +1,193 @@
+//! What went wrong, where, and what would have been right.
+//!
+//! An [`Error`] names the place (file, line, column, field), says what was found and what is
+//! allowed, and ends the command with exit code 2. A [`Warning`] means: check this before you
+//! trust the result.
+
+use std::fmt;
+use std::path::Path;
+
+/// The result of anything that reads what a user gave.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Where in the input something is. Unknown parts are left out of the message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// File as the user named it.
+    pub file: Option<String>,
+    /// Line, from 1.
+    pub line: Option<u64>,
+    /// Column, from 1: of the line for text, of the row for CSV.
+    pub column: Option<u64>,
+    /// Column name, key or option.
+    pub field: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(file) = &self.file {
+            let numbers = [self.line, self.column];
+            let numbers = numbers.iter().map_while(|n| n.map(|n| format!(":{n}")));
+            parts.push(format!("{file}{}", numbers.collect::<String>()));
+        } else if let Some(line) = self.line {
+            parts.push(format!("line {line}"));
+        }
+        parts.extend(self.field.clone());
+        f.write_str(&parts.join(": "))
+    }
+}
+
+/// Why a command could not do what was asked. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    place: Box<Place>,
+    message: String,
+    help: Vec<String>,
+}
+
+impl Error {
+    /// An error with its message; the place is added by the `in_…` and `at_…` methods.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { place: Box::default(), message: message.into(), help: Vec::new() }
+    }
+
+    /// "found X, allowed: Y" in the field's own words.
+    pub fn found(found: impl fmt::Display, allowed: impl fmt::Display) -> Self {
+        Self::new(format!("found `{found}`, allowed: {allowed}"))
+    }
+
+    /// A name that does not exist, with all that do and the nearest of them.
+    pub fn unknown<'a>(
+        kind: &str,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str> + Clone,
+    ) -> Self {
+        let list: Vec<&str> = known.clone().into_iter().collect();
+        let error = Self::new(format!("unknown {kind} `{name}`, allowed: {}", list.join(", ")));
+        match nearest(name, known) {
+            Some(near) => error.help(format!("did you mean `{near}`?")),
+            None => error,
+        }
+    }
+
+    /// A file that could not be opened, read or written.
+    pub fn io(path: &Path, action: &str, error: &std::io::Error) -> Self {
+        Self::new(format!("cannot {action}: {error}")).in_file(path.display())
+    }
+
+    /// Names the file, unless a more exact place is known already.
+    #[must_use]
+    pub fn in_file(mut self, file: impl fmt::Display) -> Self {
+        self.place.file.get_or_insert_with(|| file.to_string());
+        self
+    }
+
+    /// Names the line, from 1, unless it is known already.
+    #[must_use]
+    pub fn at_line(mut self, line: u64) -> Self {
+        self.place.line.get_or_insert(line);
+        self
+    }
+
+    /// Names the column, from 1, unless it is known already.
+    #[must_use]
+    pub fn at_column(mut self, column: u64) -> Self {
+        self.place.column.get_or_insert(column);
+        self
+    }
+
+    /// Names the field, key or option, unless it is known already.
+    #[must_use]
+    pub fn in_field(mut self, field: impl fmt::Display) -> Self {
+        self.place.field.get_or_insert_with(|| field.to_string());
+        self
+    }
+
+    /// Adds a line that says how to mend it.
+    #[must_use]
+    pub fn help(mut self, line: impl Into<String>) -> Self {
+        self.help.push(line.into());
+        self
+    }
+
+    /// The place, as far as it is known.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The message without place and help.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place.to_string();
+        if !place.is_empty() {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.message)?;
+        for line in &self.help {
+            write!(f, "\n  help: {line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Something that does not stop the run but must be known before its result is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning(pub String);
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The known name most like `name`, if any is alike enough to be a slip of the pen.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.to_lowercase()), candidate))
+        .filter(|(likeness, _)| *likeness >= 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_reads_like_a_compilers() {
+        let error = Error::found("-5", "an integer from 0")
+            .in_file("t.csv")
+            .at_line(12)
+            .at_column(13)
+            .in_field("kept_tokens");
+        assert_eq!(
+            error.to_string(),
+            "t.csv:12:13: kept_tokens: found `-5`, allowed: an integer from 0"
+        );
+    }
+
+    #[test]
+    fn the_first_place_named_is_kept() {
+        let error = Error::new("no").at_line(3).at_line(9).in_file("a").in_file("b");
+        assert_eq!(error.to_string(), "a:3: no");
+    }
+
+    #[test]
+    fn unknown_names_come_with_the_nearest() {
+        let text = Error::unknown("router", "round_robbin", ["round_robin", "random"]).to_string();
+        assert!(text.contains("did you mean `round_robin`?"), "{text}");
+        assert_eq!(nearest("zzz", ["round_robin", "random"]), None);
+    }
+}

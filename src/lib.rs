@@ -1,0 +1,22 @@
+//! tonnage tells the people who run LLM inference how big the fleet must be when the users are
+//! agents.
+//!
+//! A trace of real sessions goes in (LiteLLM SpendLogs, public traces), a fleet of vLLM replicas
+//! is simulated event by event, and the smallest fleet that meets task-latency targets comes out.
+//!
+//! The modules stand on floors; each imports only from those below it:
+//!
+//! | floor | modules |
+//! |---|---|
+//! | 0 | [`units`], [`diag`] |
+//! | 1 | [`stats`] |
+//! | 2 | [`trace`] |
+//! | 3 | [`config`] |
+//! | 8 | [`cli`] |
+
+pub mod cli;
+pub mod config;
+pub mod diag;
+pub mod stats;
+pub mod trace;
+pub mod units;

@@ -1,0 +1,1 @@
+//! Exact quantiles, histograms, time-weighted means.

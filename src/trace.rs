@@ -1,0 +1,9 @@
+//! Traces: the one record, its readers and writers, checks, statistics, and imports.
+
+pub mod canonical;
+pub mod check;
+pub mod import;
+pub mod lineage;
+pub mod meta;
+pub mod record;
+pub mod summary;

@@ -1,0 +1,1 @@
+//! Reader and writer of the canonical trace: CSV, plain, .gz or .zst.

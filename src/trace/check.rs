@@ -1,0 +1,1 @@
+//! The rules that every trace keeps, checked one session at a time.

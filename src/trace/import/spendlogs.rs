@@ -1,0 +1,1 @@
+//! Importer of the spendlogs format.

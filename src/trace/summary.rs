@@ -1,0 +1,1 @@
+//! Statistics of a trace: counts, percentiles, ratios, gaps, cache hits by size.
