@@ -8,7 +8,7 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 0 | [`units`], [`diag`] |
+//! | 0 | [`units`], [`rng`], [`diag`] |
 //! | 1 | [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`] |
@@ -17,6 +17,7 @@
 pub mod cli;
 pub mod config;
 pub mod diag;
+pub mod rng;
 pub mod stats;
 pub mod trace;
 pub mod units;
