@@ -12,12 +12,14 @@
 //! | 1 | [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`] |
+//! | 6 | [`sizing`] |
 //! | 8 | [`cli`] |
 
 pub mod cli;
 pub mod config;
 pub mod diag;
 pub mod rng;
+pub mod sizing;
 pub mod stats;
 pub mod trace;
 pub mod units;

@@ -1,0 +1,3 @@
+//! From targets to a size: the language in which targets are written, and their evaluation.
+
+pub mod slo;
