@@ -11,6 +11,9 @@ use crate::diag::Result;
 
 mod import;
 mod memory;
+mod replay;
+mod scenario;
+mod size;
 mod stats;
 
 /// Exit code for anything wrong with what the user gave.
@@ -26,6 +29,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Find the smallest fleet that meets every target
+    Size(size::Args),
+    /// Simulate one fleet and show everything that was measured
+    Replay(replay::Args),
     /// Turn recorded traffic into a canonical trace
     Import(import::Args),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
@@ -60,6 +67,8 @@ impl Outcome {
 /// Whatever is wrong with the input; nothing has been written then.
 pub fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
+        Command::Size(args) => size::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Memory(args) => memory::run(&args),

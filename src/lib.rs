@@ -9,15 +9,23 @@
 //! | floor | modules |
 //! |---|---|
 //! | 0 | [`units`], [`rng`], [`diag`] |
-//! | 1 | [`stats`] |
+//! | 1 | [`queue`], [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`] |
+//! | 4 | [`engine`], [`observe`] |
+//! | 5 | [`fleet`] |
 //! | 6 | [`sizing`] |
+//! | 7 | [`report`] |
 //! | 8 | [`cli`] |
 
 pub mod cli;
 pub mod config;
 pub mod diag;
+pub mod engine;
+pub mod fleet;
+pub mod observe;
+pub mod queue;
+pub mod report;
 pub mod rng;
 pub mod sizing;
 pub mod stats;

@@ -51,6 +51,20 @@ impl TimeWeighted {
         self.max = self.max.max(level);
     }
 
+    /// Adds everything that another level of the same capacity has seen.
+    ///
+    /// # Panics
+    /// If the capacities differ.
+    pub fn absorb(&mut self, other: &Self) {
+        assert_eq!(self.capacity, other.capacity, "levels of different capacities");
+        for (mine, theirs) in self.bins.iter_mut().zip(&other.bins) {
+            *mine += *theirs;
+        }
+        self.total += other.total;
+        self.area += other.area;
+        self.max = self.max.max(other.max);
+    }
+
     /// The capacity that levels are measured against.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
@@ -109,6 +123,20 @@ impl TimeWeighted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn absorbing_is_seeing_both() {
+        let (mut one, mut other, mut both) =
+            (TimeWeighted::new(10), TimeWeighted::new(10), TimeWeighted::new(10));
+        for (level, span) in [(3, Span(7)), (9, Span(2))] {
+            one.add(level, span);
+            both.add(level, span);
+        }
+        other.add(5, Span(4));
+        both.add(5, Span(4));
+        one.absorb(&other);
+        assert_eq!(one, both);
+    }
 
     #[test]
     fn by_hand() {

@@ -1,0 +1,133 @@
+//! What `replay` and `size` have in common: the scenario, its trace, the form of the result, and
+//! progress on a terminal.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::config::scenario::{LoadKind, Scenario};
+use crate::diag::{Error, Result};
+use crate::fleet::Progress;
+use crate::report::Format;
+use crate::report::json::Json;
+use crate::report::text::Text;
+use crate::sizing::case::Case;
+use crate::trace::canonical;
+use crate::trace::record::Trace;
+
+/// The built-in scenario and the trace that comes with it.
+const BUNDLED_SCENARIO: &str = include_str!("../../scenarios/eighty-developers.toml");
+const BUNDLED_TRACE: &[u8] = include_bytes!("../../traces/bundled.csv.zst");
+
+/// Arguments that name a scenario and change it.
+#[derive(Debug, clap::Args)]
+pub struct ScenarioArgs {
+    /// Scenario file; without one, the built-in "eighty developers"
+    scenario: Option<PathBuf>,
+    /// Trace to play, in place of the scenario's (canonical CSV, plain, .gz or .zst)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Change a key of the scenario, such as fleet.replicas=3; the section may be left out where
+    /// only one has that key
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// A target, such as "p90 turn_llm <= 90 s"; may be given several times, and adds to those of
+    /// the scenario
+    #[arg(long = "slo", value_name = "TARGET")]
+    slo: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ScenarioArgs {
+    /// Reads scenario and trace.
+    pub fn load(&self) -> Result<(Case, Trace)> {
+        let mut overrides = self.set.clone();
+        overrides.extend(self.seed.map(|seed| format!("run.seed={seed}")));
+        let (text, name) = match &self.scenario {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| Error::io(path, "read the scenario", &error))?;
+                (text, path.display().to_string())
+            }
+            None => (BUNDLED_SCENARIO.to_owned(), "built-in scenario".to_owned()),
+        };
+        let scenario = Scenario::parse(&text, &name, &overrides)?;
+        let trace = self.load_trace(&scenario)?;
+        let case = Case::new(scenario, &trace, &self.slo)?;
+        Ok((case, trace))
+    }
+
+    fn load_trace(&self, scenario: &Scenario) -> Result<Trace> {
+        if let Some(path) = &self.trace {
+            return canonical::read_all(path);
+        }
+        match &scenario.trace {
+            // The path is relative to the scenario that names it.
+            Some(path) => {
+                let folder = self.scenario.as_deref().and_then(Path::parent);
+                canonical::read_all(&folder.unwrap_or(Path::new("")).join(path))
+            }
+            None => canonical::read_from(BUNDLED_TRACE, "built-in trace"),
+        }
+    }
+
+    /// The form of the result.
+    pub fn format(&self) -> &'static dyn Format {
+        if self.json { &Json } else { &Text }
+    }
+}
+
+/// Writes a result to standard output.
+pub fn show(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match write(&mut out).and_then(|()| out.flush()) {
+        // Whoever reads it may stop early, as `head` does.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Error::new(format!("cannot write to standard output: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Runs some work while a bar on the terminal shows how far its simulation has come.
+pub fn with_progress<T: Send>(
+    case: &Case,
+    label: &str,
+    progress: &Progress,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let by_calls = case.scenario.load.kind == LoadKind::Trace && case.setup.window.is_none();
+    let end = case.setup.warmup + case.setup.window.unwrap_or_default();
+    let length = if by_calls { case.workload.calls() } else { end.0 / 1_000_000_000 };
+    let unit = if by_calls { "calls" } else { "simulated s" };
+    let bar = ProgressBar::new(length);
+    let style = ProgressStyle::with_template(&format!(
+        "{{msg}} {{wide_bar}} {{pos}}/{{len}} {unit} ({{eta}} left)"
+    ));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(label.to_owned());
+    let result = std::thread::scope(|scope| {
+        let worker = scope.spawn(work);
+        while !worker.is_finished() {
+            let position = match by_calls {
+                true => progress.calls.load(Ordering::Relaxed),
+                false => progress.nanos.load(Ordering::Relaxed) / 1_000_000_000,
+            };
+            bar.set_position(position);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        worker.join()
+    });
+    bar.finish_and_clear();
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

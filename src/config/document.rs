@@ -1,0 +1,305 @@
+//! A TOML document that remembers where everything stands, so that every complaint about a value
+//! can point at it.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+use crate::diag::{Error, Result};
+
+/// A document as a flat list: `section.key` to value.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    file: String,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    value: Value,
+    origin: Origin,
+}
+
+#[derive(Clone, Debug)]
+enum Origin {
+    /// Line and column in the document.
+    File(u64, u64),
+    /// An assignment on the command line.
+    CommandLine,
+}
+
+impl Document {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// What is no TOML, with line and column.
+    pub fn parse(text: &str, file: &str) -> Result<Self> {
+        let broken = |error: &toml::de::Error| {
+            let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+            Error::new(format!("not TOML: {}", error.message()))
+                .in_file(file)
+                .at_line(line)
+                .at_column(column)
+        };
+        let spans = DeTable::parse(text).map_err(|error| broken(&error))?;
+        let values: toml::Table = toml::from_str(text).map_err(|error| broken(&error))?;
+        let mut document = Self { file: file.to_owned(), entries: BTreeMap::new() };
+        document.flatten("", spans.get_ref(), &values, text);
+        Ok(document)
+    }
+
+    fn flatten(&mut self, prefix: &str, spans: &DeTable<'_>, values: &toml::Table, text: &str) {
+        for (key, spanned) in spans {
+            let name = key.get_ref();
+            let Some(value) = values.get(name.as_ref()) else { continue };
+            let full = format!("{prefix}{name}");
+            if let (DeValue::Table(inner), Value::Table(inner_values)) = (spanned.get_ref(), value)
+            {
+                self.flatten(&format!("{full}."), inner, inner_values, text);
+                continue;
+            }
+            let (line, column) = position(text, key.span().start);
+            let entry = Entry { value: value.clone(), origin: Origin::File(line, column) };
+            self.entries.insert(full, entry);
+        }
+    }
+
+    /// Applies one `key=value` of the command line. The section may be left out where only one of
+    /// `known` has a key of that name; a value that is no TOML value is text.
+    ///
+    /// # Errors
+    /// An assignment without `=`, or a key that does not exist or exists more than once.
+    pub fn set(&mut self, assignment: &str, known: &[&str]) -> Result<()> {
+        let (key, text) = assignment.split_once('=').ok_or_else(|| {
+            Error::found(assignment, "key=value, such as fleet.replicas=3").in_field("--set")
+        })?;
+        let key = full_name(key.trim(), known)?;
+        let text = text.trim();
+        let value = toml::from_str::<toml::Table>(&format!("v = {text}"))
+            .ok()
+            .and_then(|mut table| table.remove("v"))
+            .unwrap_or_else(|| Value::String(text.to_owned()));
+        self.entries.insert(key, Entry { value, origin: Origin::CommandLine });
+        Ok(())
+    }
+
+    /// Complains about the first key that is neither in `known` nor in one of the sections whose
+    /// keys are free.
+    ///
+    /// # Errors
+    /// That key, with the nearest known one.
+    pub fn check_keys(&self, known: &[&str], free_sections: &[&str]) -> Result<()> {
+        for key in self.entries.keys() {
+            let section = key.split_once('.').map(|(section, _)| section);
+            if known.contains(&key.as_str()) || section.is_some_and(|s| free_sections.contains(&s))
+            {
+                continue;
+            }
+            return Err(self.at(key, unknown_key(key, known)));
+        }
+        Ok(())
+    }
+
+    /// Adds the place of `key` to an error about it.
+    #[must_use]
+    pub fn at(&self, key: &str, error: Error) -> Error {
+        match self.entries.get(key).map(|entry| &entry.origin) {
+            Some(&Origin::File(line, column)) => {
+                error.in_file(&self.file).at_line(line).at_column(column).in_field(key)
+            }
+            Some(Origin::CommandLine) => error.in_field(format!("--set {key}")),
+            None => error.in_file(&self.file).in_field(key),
+        }
+    }
+
+    /// Whether the key is there.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Whether the key stands in the file, not on the command line.
+    #[must_use]
+    pub fn is_from_file(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|entry| matches!(entry.origin, Origin::File(..)))
+    }
+
+    /// The value of a key, whatever it is.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.entries.get(key).map(|entry| &entry.value)
+    }
+
+    /// The keys of one section with their values as text.
+    ///
+    /// # Errors
+    /// A value that is no text.
+    pub fn section(&self, section: &str) -> Result<Vec<(String, String)>> {
+        let prefix = format!("{section}.");
+        let keys = self.entries.keys().filter(|key| key.starts_with(&prefix));
+        keys.map(|key| {
+            let value = self.text(key)?.unwrap_or_default();
+            Ok((key[prefix.len()..].to_owned(), value))
+        })
+        .collect()
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// A value of another type.
+    pub fn text(&self, key: &str) -> Result<Option<String>> {
+        self.typed(key, "a text in quotes", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// A value of another type.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>> {
+        self.typed(key, "true or false", Value::as_bool)
+    }
+
+    /// A whole number from `min` to `max`.
+    ///
+    /// # Errors
+    /// A value of another type or out of range.
+    pub fn whole(&self, key: &str, min: u64, max: u64) -> Result<Option<u64>> {
+        self.typed(key, &format!("a whole number from {min} to {max}"), |value| {
+            let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+            number.filter(|number| (min..=max).contains(number))
+        })
+    }
+
+    /// A number from `min` to `max`.
+    ///
+    /// # Errors
+    /// A value of another type or out of range.
+    pub fn number(&self, key: &str, min: f64, max: f64) -> Result<Option<f64>> {
+        self.typed(key, &format!("a number from {min} to {max}"), |value| {
+            let number = value.as_float().or(value.as_integer().map(|number| number as f64));
+            number.filter(|number| (min..=max).contains(number))
+        })
+    }
+
+    /// A list of texts.
+    ///
+    /// # Errors
+    /// A value of another type.
+    pub fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
+        self.typed(key, "a list of texts", |value| {
+            let items = value.as_array()?.iter();
+            items.map(|item| item.as_str().map(str::to_owned)).collect()
+        })
+    }
+
+    /// One of a few names.
+    ///
+    /// # Errors
+    /// A value of another type, or a name that is not among them.
+    pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(name) = self.text(key)? else { return Ok(None) };
+        match choices.iter().find(|(known, _)| *known == name) {
+            Some((_, choice)) => Ok(Some(*choice)),
+            None => {
+                let known: Vec<&str> = choices.iter().map(|(known, _)| *known).collect();
+                Err(self.at(key, Error::unknown("value", &name, known)))
+            }
+        }
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        allowed: impl Display,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(entry) = self.entries.get(key) else { return Ok(None) };
+        match read(&entry.value) {
+            Some(value) => Ok(Some(value)),
+            None => Err(self.at(key, Error::found(&entry.value, allowed))),
+        }
+    }
+}
+
+fn full_name(key: &str, known: &[&str]) -> Result<String> {
+    if known.contains(&key) || key.starts_with("models.") {
+        return Ok(key.to_owned());
+    }
+    let same_leaf: Vec<&str> = known.iter().copied().filter(|name| leaf(name) == key).collect();
+    match same_leaf.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(unknown_key(key, known).in_field("--set")),
+        several => {
+            let text = format!("`{key}` is in several sections: {}", several.join(", "));
+            Err(Error::new(text).in_field("--set"))
+        }
+    }
+}
+
+fn unknown_key(key: &str, known: &[&str]) -> Error {
+    let error = Error::new(format!("unknown key `{key}`"));
+    let by_leaf = known.iter().copied().find(|name| leaf(name) == leaf(key));
+    match by_leaf.or_else(|| crate::diag::nearest(key, known.iter().copied())) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None => error.help(format!("known keys: {}", known.join(", "))),
+    }
+}
+
+fn leaf(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(_, leaf)| leaf)
+}
+
+fn position(text: &str, offset: usize) -> (u64, u64) {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    let line = before.iter().filter(|&&byte| byte == b'\n').count() as u64 + 1;
+    let column = before.iter().rev().take_while(|&&byte| byte != b'\n').count() as u64 + 1;
+    (line, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &[&str] = &["name", "fleet.replicas", "run.seed", "load.kind"];
+
+    #[test]
+    fn a_wrong_value_is_pointed_at() {
+        let document = Document::parse("name = 'x'\n\n[fleet]\n replicas = -1\n", "s.toml");
+        let error = document.unwrap().whole("fleet.replicas", 1, 9).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "s.toml:4:2: fleet.replicas: found `-1`, allowed: a whole number from 1 to 9"
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_comes_with_the_nearest() {
+        let document = Document::parse("[fleet]\nreplica = 1\n", "s.toml").unwrap();
+        let error = document.check_keys(KNOWN, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("s.toml:2:1: fleet.replica: unknown key"), "{error}");
+        assert!(error.contains("did you mean `fleet.replicas`?"), "{error}");
+        let misplaced = Document::parse("[run]\nreplicas = 1\n", "s.toml").unwrap();
+        let error = misplaced.check_keys(KNOWN, &[]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `fleet.replicas`?"), "{error}");
+    }
+
+    #[test]
+    fn the_command_line_wins_and_may_leave_the_section_out() {
+        let mut document = Document::parse("[fleet]\nreplicas = 1\n", "s.toml").unwrap();
+        document.set("replicas=3", KNOWN).unwrap();
+        document.set("load.kind=trace", KNOWN).unwrap();
+        assert_eq!(document.whole("fleet.replicas", 1, 9).unwrap(), Some(3));
+        assert_eq!(document.text("load.kind").unwrap().as_deref(), Some("trace"));
+        assert!(document.set("replicsa=3", KNOWN).is_err());
+        assert!(document.set("replicas", KNOWN).is_err());
+    }
+
+    #[test]
+    fn broken_toml_has_a_line_and_a_column() {
+        let error = Document::parse("a = 1\nb = = 2\n", "s.toml").unwrap_err();
+        assert_eq!(error.place().line, Some(2));
+    }
+}

@@ -1,0 +1,311 @@
+//! Scenario files: a fleet, its load, how long it is watched, and what it must reach.
+//!
+//! A scenario is a TOML file; every key may also be set on the command line. Keys of the engine
+//! are spelled as `vllm serve` spells its flags. What is not modelled is refused by name, never
+//! ignored.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::document::Document;
+use super::serving::{self, Serving};
+use crate::diag::{Error, Result};
+use crate::trace::record::Name;
+use crate::units::Span;
+
+/// Every key of a scenario, with its meaning and its default.
+pub const KEYS: &[(&str, &str)] = &[
+    ("name", "what the report calls it"),
+    ("description", "free text"),
+    ("trace", "trace file, relative to the scenario; `bundled` (default) is the built-in one"),
+    ("engine.model", "name in the catalogue or path of a config.json"),
+    ("engine.gpu", "GPU of the catalogue, such as h100-sxm"),
+    ("engine.tensor_parallel_size", "GPUs of one replica; 1"),
+    ("engine.quantization", "weights: bf16, fp8, ...; the model's own"),
+    ("engine.kv_cache_dtype", "auto (the model's), bf16, fp8; auto"),
+    ("engine.max_model_len", "prompt and output together, in tokens; the model's own"),
+    ("engine.block_size", "tokens in a KV block; 16"),
+    ("engine.gpu_memory_utilization", "share of GPU memory that vLLM may take; 0.92"),
+    ("engine.num_gpu_blocks_override", "KV blocks, in place of the computed number"),
+    ("engine.max_num_batched_tokens", "token budget of a step; vLLM's default for the GPU"),
+    ("engine.max_num_seqs", "most running requests; vLLM's default for the GPU"),
+    ("engine.long_prefill_token_threshold", "most tokens of one request in a step; 0 = no cap"),
+    ("engine.enable_prefix_caching", "keep computed blocks for later requests; true"),
+    ("engine.scheduling_policy", "fcfs or priority; fcfs"),
+    ("engine.watermark", "share of the pool left free by admissions; 0"),
+    ("engine.scheduler_reserve_full_isl", "admit only what fits whole; true"),
+    ("engine.async_scheduling", "schedule a step while the last one runs; false"),
+    ("fleet.replicas", "engines behind the router; 1"),
+    ("fleet.router", "session_affinity (default), random, round_robin or least_loaded"),
+    ("fleet.on_overflow", "prompts beyond max_model_len: reject (default) or compact"),
+    ("load.kind", "trace (default), developers or sessions_per_hour"),
+    ("load.developers", "people, each playing one session after another"),
+    ("load.pause_median_s", "a developer's pause between sessions, median; 600"),
+    ("load.pause_sigma", "deviation of its logarithm; 1"),
+    ("load.sessions_per_hour", "rate of session starts"),
+    ("load.arrival_cv", "coefficient of variation between starts; 1 = Poisson, more is bursty"),
+    ("run.seed", "seed of every random choice; 1"),
+    ("run.warmup_s", "left out of every figure; 1800, or 0 for load.kind trace"),
+    ("run.window_s", "measured after the warm-up; 7200, or until the end for load.kind trace"),
+    ("slo.targets", "list of targets such as `p95 ttft <= 10 s`"),
+    ("size.max_replicas", "where the search of `size` gives up; 256"),
+    ("cost.usd_per_gpu_hour", "price; the low end of the GPU table"),
+    ("api.request_ms", "host time of a request before its queue; 8"),
+    ("api.prompt_token_us", "the same per prompt token; 2"),
+    ("api.output_token_us", "host time per output token, after the engine; 46"),
+];
+
+/// Sections whose keys are the user's own.
+const FREE_SECTIONS: &[&str] = &["models"];
+
+/// A scenario, read and checked.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What the report calls it.
+    pub name: String,
+    /// Free text.
+    pub description: String,
+    /// The trace, `None` for the built-in one.
+    pub trace: Option<PathBuf>,
+    /// One replica.
+    pub serving: Serving,
+    /// Engines behind the router.
+    pub replicas: u32,
+    /// How calls are routed.
+    pub router: RouterKind,
+    /// What becomes of prompts beyond the context.
+    pub on_overflow: OnOverflow,
+    /// Who plays what.
+    pub load: Load,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Left out of every figure.
+    pub warmup: Span,
+    /// Measured after it; `None` until the last call has ended.
+    pub window: Option<Span>,
+    /// Targets, one a line; not parsed here.
+    pub targets: Vec<String>,
+    /// Where the search of `size` gives up.
+    pub max_replicas: u32,
+    /// Price of one GPU for an hour, and where it comes from; `None` if unknown.
+    pub price: Option<(f64, String)>,
+    /// Host time of a request.
+    pub host: HostTime,
+    /// Model groups of the trace that one served model answers.
+    pub models: BTreeMap<Name, Name>,
+}
+
+/// How calls are routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouterKind {
+    /// A session stays where its first call went, which is random.
+    SessionAffinity,
+    /// Every call goes anywhere.
+    Random,
+    /// Replicas take turns.
+    RoundRobin,
+    /// The replica with the fewest calls in flight, the first of them on a tie.
+    LeastLoaded,
+}
+
+impl RouterKind {
+    /// All of them with their names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("session_affinity", Self::SessionAffinity),
+        ("random", Self::Random),
+        ("round_robin", Self::RoundRobin),
+        ("least_loaded", Self::LeastLoaded),
+    ];
+
+    /// Its name in scenarios and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// What becomes of prompts beyond the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnOverflow {
+    /// The call fails and is counted, the session goes on.
+    Reject,
+    /// The agent is taken to have compacted its context.
+    Compact,
+}
+
+/// Who plays what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// In which way sessions start.
+    pub kind: LoadKind,
+    /// Median of a developer's pause between sessions.
+    pub pause_median: Span,
+    /// Deviation of its logarithm.
+    pub pause_sigma: f64,
+}
+
+/// In which way sessions start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LoadKind {
+    /// At their recorded times.
+    Trace,
+    /// A closed population, each playing one session after another.
+    Developers {
+        /// How many.
+        developers: u32,
+    },
+    /// At random times, whatever the fleet does.
+    SessionsPerHour {
+        /// Mean rate.
+        rate: f64,
+        /// Coefficient of variation of the time between starts.
+        cv: f64,
+    },
+}
+
+/// Host time of a request outside the engine, a constant of the site.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostTime {
+    /// Before the queue, per request.
+    pub request: Span,
+    /// Before the queue, per prompt token.
+    pub prompt_token: Span,
+    /// After the engine, per output token.
+    pub output_token: Span,
+}
+
+impl Scenario {
+    /// Reads a scenario; `overrides` are `key=value` of the command line.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<Self> {
+        let mut document = Document::parse(text, file)?;
+        let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+        let settable: Vec<&str> =
+            known.iter().copied().chain(serving::UNMODELLED.iter().map(|flag| flag.key)).collect();
+        for assignment in overrides {
+            document.set(assignment, &settable)?;
+        }
+        document.check_keys(&settable, FREE_SECTIONS)?;
+        serving::refuse_unmodelled(&document)?;
+        let serving = Serving::read(&document)?;
+        let load = read_load(&document)?;
+        let is_trace = load.kind == LoadKind::Trace;
+        let seconds = |key, default| read_seconds(&document, key, default);
+        let window = match (document.has("run.window_s"), is_trace) {
+            (false, true) => None,
+            _ => Some(seconds("run.window_s", 7_200.0)?),
+        };
+        if window == Some(Span::ZERO) {
+            let error = Error::found("0", "more than 0 seconds");
+            return Err(document.at("run.window_s", error));
+        }
+        Ok(Self {
+            name: document.text("name")?.unwrap_or_else(|| file.to_owned()),
+            description: document.text("description")?.unwrap_or_default(),
+            trace: read_trace_path(&document)?,
+            replicas: document.whole("fleet.replicas", 1, MAX_REPLICAS)?.unwrap_or(1) as u32,
+            router: document
+                .choice("fleet.router", &RouterKind::ALL)?
+                .unwrap_or(RouterKind::SessionAffinity),
+            on_overflow: document
+                .choice(
+                    "fleet.on_overflow",
+                    &[("reject", OnOverflow::Reject), ("compact", OnOverflow::Compact)],
+                )?
+                .unwrap_or(OnOverflow::Reject),
+            load,
+            seed: document.whole("run.seed", 0, i64::MAX as u64)?.unwrap_or(1),
+            warmup: seconds("run.warmup_s", if is_trace { 0.0 } else { 1_800.0 })?,
+            window,
+            targets: document.texts("slo.targets")?.unwrap_or_default(),
+            max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
+                as u32,
+            price: read_price(&document, &serving)?,
+            host: read_host_time(&document)?,
+            models: read_models(&document)?,
+            serving,
+        })
+    }
+}
+
+/// More replicas than any fleet has; a larger number is a slip.
+const MAX_REPLICAS: u64 = 10_000;
+/// A hundred years: a longer time is a slip.
+const MAX_SECONDS: f64 = 3.2e9;
+
+fn read_seconds(document: &Document, key: &str, default: f64) -> Result<Span> {
+    let seconds = document.number(key, 0.0, MAX_SECONDS)?.unwrap_or(default);
+    Ok(Span::from_secs_f64(seconds))
+}
+
+fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {
+    Ok(document.text("trace")?.filter(|name| name != "bundled").map(PathBuf::from))
+}
+
+fn read_load(document: &Document) -> Result<Load> {
+    let kind = document
+        .choice("load.kind", &[("trace", 0), ("developers", 1), ("sessions_per_hour", 2)])?
+        .unwrap_or(0);
+    let only_for = |key: &str, kind_name: &str| {
+        let text = format!("only goes with load.kind = \"{kind_name}\"");
+        if document.has(key) { Err(document.at(key, Error::new(text))) } else { Ok(()) }
+    };
+    if kind != 1 {
+        for key in ["load.developers", "load.pause_median_s", "load.pause_sigma"] {
+            only_for(key, "developers")?;
+        }
+    }
+    if kind != 2 {
+        only_for("load.sessions_per_hour", "sessions_per_hour")?;
+        only_for("load.arrival_cv", "sessions_per_hour")?;
+    }
+    let missing = |key: &str| {
+        document.at("load.kind", Error::new(format!("this kind of load needs `{key}`")))
+    };
+    let kind = match kind {
+        1 => {
+            let developers = document.whole("load.developers", 1, 1_000_000)?;
+            let developers = developers.ok_or_else(|| missing("load.developers"))?;
+            LoadKind::Developers { developers: developers as u32 }
+        }
+        2 => {
+            let rate = document.number("load.sessions_per_hour", 1e-3, 1e7)?;
+            let rate = rate.ok_or_else(|| missing("load.sessions_per_hour"))?;
+            let cv = document.number("load.arrival_cv", 0.05, 20.0)?.unwrap_or(1.0);
+            LoadKind::SessionsPerHour { rate, cv }
+        }
+        _ => LoadKind::Trace,
+    };
+    Ok(Load {
+        kind,
+        pause_median: read_seconds(document, "load.pause_median_s", 600.0)?,
+        pause_sigma: document.number("load.pause_sigma", 0.0, 10.0)?.unwrap_or(1.0),
+    })
+}
+
+fn read_price(document: &Document, serving: &Serving) -> Result<Option<(f64, String)>> {
+    if let Some(price) = document.number("cost.usd_per_gpu_hour", 0.0, 1e4)? {
+        return Ok(Some((price, "the scenario".to_owned())));
+    }
+    let listed = serving.gpu.price_low_usd_h;
+    Ok(listed.map(|price| (price, format!("low end of the {} price table", serving.gpu.name))))
+}
+
+fn read_host_time(document: &Document) -> Result<HostTime> {
+    let span = |key: &str, default: f64, unit: f64| {
+        let value = document.number(key, 0.0, 1e6)?.unwrap_or(default);
+        Ok(Span::from_secs_f64(value * unit))
+    };
+    Ok(HostTime {
+        request: span("api.request_ms", 8.0, 1e-3)?,
+        prompt_token: span("api.prompt_token_us", 2.0, 1e-6)?,
+        output_token: span("api.output_token_us", 46.0, 1e-6)?,
+    })
+}
+
+fn read_models(document: &Document) -> Result<BTreeMap<Name, Name>> {
+    let pairs = document.section("models")?.into_iter();
+    Ok(pairs.map(|(group, served)| (group.into(), served.into())).collect())
+}

@@ -1,0 +1,186 @@
+//! One replica of a scenario: model, GPUs, and the flags of its engine.
+
+use toml::Value;
+
+use super::document::Document;
+use super::geometry::ModelGeometry;
+use super::gpus::{self, GpuSpec};
+use super::memory::{self, MemoryPlan, MemoryRequest};
+use super::models;
+use super::precision::{KvDtype, WeightPrecision};
+use crate::diag::{Error, Result, Warning};
+use crate::units::{Blocks, Tokens};
+
+/// One replica, read and checked: the model fits on its GPUs and a context of `max_model_len`
+/// fits in its KV pool.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// The model's shape.
+    pub model: ModelGeometry,
+    /// The GPU.
+    pub gpu: &'static GpuSpec,
+    /// GPUs of the replica.
+    pub tensor_parallel_size: u32,
+    /// How the weights are stored.
+    pub weights: WeightPrecision,
+    /// How keys and values are stored.
+    pub kv_dtype: KvDtype,
+    /// Where the memory goes.
+    pub memory: MemoryPlan,
+    /// Prompt and output together.
+    pub max_model_len: Tokens,
+    /// Token budget of a step.
+    pub max_num_batched_tokens: Tokens,
+    /// Most running requests.
+    pub max_num_seqs: u64,
+    /// Most tokens of one request in a step; 0 means no cap.
+    pub long_prefill_token_threshold: Tokens,
+    /// Whether computed blocks stay for later requests.
+    pub enable_prefix_caching: bool,
+    /// Whether priorities count.
+    pub by_priority: bool,
+    /// Share of the pool that admissions leave free.
+    pub watermark: f64,
+    /// Whether only what fits whole is admitted.
+    pub scheduler_reserve_full_isl: bool,
+    /// What to check before the result is trusted.
+    pub warnings: Vec<Warning>,
+}
+
+/// A key that vLLM has and the model of the engine has not.
+pub struct Unmodelled {
+    /// The key.
+    pub key: &'static str,
+    /// The values that change nothing; any other is refused.
+    neutral: &'static [&'static str],
+    /// What it would switch on.
+    what: &'static str,
+}
+
+/// Every such key: refused by name unless its value switches it off.
+pub const UNMODELLED: &[Unmodelled] = &[
+    Unmodelled { key: "engine.pipeline_parallel_size", neutral: &["1"], what: "pipeline parallelism" },
+    Unmodelled { key: "engine.data_parallel_size", neutral: &["1"], what: "data-parallel attention" },
+    Unmodelled { key: "engine.enable_expert_parallel", neutral: &["false"], what: "expert parallelism" },
+    Unmodelled { key: "engine.decode_context_parallel_size", neutral: &["1"], what: "context parallelism" },
+    Unmodelled { key: "engine.speculative_config", neutral: &["", "none"], what: "speculative decoding" },
+    Unmodelled { key: "engine.num_speculative_tokens", neutral: &["0"], what: "speculative decoding" },
+    Unmodelled { key: "engine.kv_offloading_size", neutral: &["0", "0.0"], what: "a KV tier in host memory" },
+    Unmodelled { key: "engine.cpu_offload_gb", neutral: &["0", "0.0"], what: "weights in host memory" },
+    Unmodelled { key: "engine.swap_space", neutral: &["0", "0.0"], what: "swapping, which vLLM no longer has" },
+    Unmodelled { key: "engine.kv_transfer_config", neutral: &["", "none"], what: "KV connectors and disaggregated prefill" },
+    Unmodelled { key: "engine.enable_chunked_prefill", neutral: &["true"], what: "whole-prompt prefill" },
+    Unmodelled { key: "engine.enable_lora", neutral: &["false"], what: "LoRA adapters" },
+];
+
+/// Refuses what is asked for and not modelled.
+///
+/// # Errors
+/// The first such key.
+pub fn refuse_unmodelled(document: &Document) -> Result<()> {
+    for Unmodelled { key, neutral, what } in UNMODELLED {
+        let Some(value) = document.value(key) else { continue };
+        let text = match value {
+            Value::String(text) => text.to_lowercase(),
+            other => other.to_string(),
+        };
+        if neutral.contains(&text.as_str()) {
+            continue;
+        }
+        let message = format!("{what} is not modelled yet: found `{text}`");
+        let error = Error::new(message).help("leave the key out to simulate the engine without it");
+        return Err(document.at(key, error));
+    }
+    Ok(())
+}
+
+/// Limits beyond which a number is a slip.
+const MAX_TOKENS: u64 = 1 << 24;
+const MAX_SEQS: u64 = 1 << 20;
+
+impl Serving {
+    /// Reads the `engine` section.
+    ///
+    /// # Errors
+    /// The first thing that is wrong; a model that does not fit comes with the arithmetic.
+    pub fn read(document: &Document) -> Result<Self> {
+        let needed = |key: &str| {
+            let text = document.text(key)?;
+            text.ok_or_else(|| document.at(key, Error::new("this key is needed")))
+        };
+        let at = |key: &'static str| move |error: Error| document.at(key, error);
+        let (model, mut warnings) =
+            models::resolve(&needed("engine.model")?).map_err(at("engine.model"))?;
+        let gpu = gpus::find(&needed("engine.gpu")?).map_err(at("engine.gpu"))?;
+        let tp = document.whole("engine.tensor_parallel_size", 1, 64)?.unwrap_or(1) as u32;
+        let mut request = MemoryRequest::new(&model, gpu, tp);
+        if let Some(text) = document.text("engine.quantization")? {
+            request.weights =
+                WeightPrecision::parse(&text).map_err(at("engine.quantization"))?;
+        }
+        if let Some(text) = document.text("engine.kv_cache_dtype")? {
+            request.kv_dtype =
+                KvDtype::parse(&text, model.dtype).map_err(at("engine.kv_cache_dtype"))?;
+        }
+        read_limits(document, &mut request)?;
+        let memory = memory::plan(&request).map_err(at("engine.model"))?;
+        let longest = model.max_context.max(1);
+        let max_model_len = document.whole("engine.max_model_len", 2, MAX_TOKENS)?;
+        let max_model_len = Tokens(max_model_len.unwrap_or(longest));
+        if max_model_len.0 > longest {
+            warnings.push(Warning(format!(
+                "max_model_len {max_model_len} is longer than the {longest} tokens that {} was \
+                 made for",
+                model.name
+            )));
+        }
+        memory.check_context(max_model_len).map_err(at("engine.max_model_len"))?;
+        warnings.extend(memory.warnings.iter().cloned());
+        let threshold = document.whole("engine.long_prefill_token_threshold", 0, MAX_TOKENS)?;
+        let (weights, kv_dtype) = (request.weights, request.kv_dtype);
+        let (batched, seqs) = (request.max_num_batched_tokens, request.max_num_seqs);
+        Ok(Self {
+            gpu,
+            tensor_parallel_size: tp,
+            weights,
+            kv_dtype,
+            memory,
+            max_model_len,
+            max_num_batched_tokens: batched,
+            max_num_seqs: seqs,
+            long_prefill_token_threshold: Tokens(threshold.unwrap_or(0)),
+            enable_prefix_caching: document.flag("engine.enable_prefix_caching")?.unwrap_or(true),
+            by_priority: document
+                .choice("engine.scheduling_policy", &[("fcfs", false), ("priority", true)])?
+                .unwrap_or(false),
+            watermark: document.number("engine.watermark", 0.0, 0.5)?.unwrap_or(0.0),
+            scheduler_reserve_full_isl: document
+                .flag("engine.scheduler_reserve_full_isl")?
+                .unwrap_or(true),
+            warnings,
+            model,
+        })
+    }
+}
+
+fn read_limits(document: &Document, request: &mut MemoryRequest<'_>) -> Result<()> {
+    if let Some(share) = document.number("engine.gpu_memory_utilization", 0.01, 1.0)? {
+        request.gpu_memory_utilization = share;
+    }
+    if let Some(tokens) = document.whole("engine.max_num_batched_tokens", 1, MAX_TOKENS)? {
+        request.max_num_batched_tokens = Tokens(tokens);
+    }
+    if let Some(seqs) = document.whole("engine.max_num_seqs", 1, MAX_SEQS)? {
+        request.max_num_seqs = seqs;
+    }
+    if let Some(tokens) = document.whole("engine.block_size", 1, 1024)? {
+        request.block_size = tokens;
+    }
+    let blocks = document.whole("engine.num_gpu_blocks_override", 2, u64::from(u32::MAX) - 1)?;
+    request.num_gpu_blocks = blocks.map(Blocks);
+    if let Some(true) = document.flag("engine.async_scheduling")? {
+        let error = Error::new("async scheduling is not modelled yet: only `false` is");
+        return Err(document.at("engine.async_scheduling", error));
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The reference engine: one step at a time, one request at a time.
+//!
+//! The loop of an engine without async scheduling: schedule a batch, run it, take in its tokens,
+//! schedule the next. A request that arrives while a step runs enters the next one at the earliest.
+
+use super::config::EngineConfig;
+use super::request::{Effect, Request, StepSummary};
+use super::scheduler::{Batch, Output, RowKind, Scheduler};
+use super::step_time::StepCost;
+use super::{Due, Engine, Gauges, Stuck};
+use crate::trace::lineage::Path;
+use crate::units::{Span, Time, Tokens};
+
+/// One engine that takes every step by itself.
+#[derive(Debug)]
+pub struct PlainEngine {
+    scheduler: Scheduler,
+    cost: StepCost,
+    batch: Batch,
+    outputs: Vec<Output>,
+    due: Option<Due>,
+    stuck: Option<Stuck>,
+}
+
+impl PlainEngine {
+    /// An idle engine with an empty cache.
+    #[must_use]
+    pub fn new(config: EngineConfig, cost: StepCost) -> Self {
+        Self {
+            scheduler: Scheduler::new(config),
+            cost,
+            batch: Batch::default(),
+            outputs: Vec::new(),
+            due: None,
+            stuck: None,
+        }
+    }
+
+    /// Schedules the next batch and says how long it runs.
+    fn start_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.due = None;
+        loop {
+            self.scheduler.schedule(&mut self.batch);
+            for &(request, lost) in &self.batch.preempted {
+                effects.push(Effect::Preempted { request, lost });
+            }
+            if !self.batch.rows.is_empty() {
+                break;
+            }
+            // A step in which the only runner preempted itself computes nothing; it is followed
+            // by one that can admit again. Without a preemption nothing will ever change.
+            if self.batch.preempted.is_empty() {
+                self.stuck = self
+                    .scheduler
+                    .waiting_head()
+                    .map(|head| Stuck { head, waiting: self.scheduler.waiting() });
+                return;
+            }
+        }
+        for row in self.batch.rows.iter().filter(|row| row.kind != RowKind::Running) {
+            let resumed = row.kind == RowKind::Resumed;
+            let cached = row.computed_before;
+            effects.push(Effect::Admitted { request: row.request, cached, resumed });
+        }
+        let summary = self.price();
+        effects.push(Effect::StepStarted(summary));
+        self.due = Some(Due::StepEnds(now + summary.span));
+    }
+
+    fn price(&self) -> StepSummary {
+        let mut load = self.cost.empty_load();
+        let mut decode_load = self.cost.empty_load();
+        let (mut decode_seqs, mut prefill_tokens) = (0, Tokens::ZERO);
+        for row in &self.batch.rows {
+            if row.decodes {
+                load.add_decode(row.computed_before.0 + 1);
+                decode_load.add_decode(row.computed_before.0 + 1);
+                decode_seqs += 1;
+            } else {
+                load.add_prefill(row.computed_before.0, row.tokens.0, row.emits);
+                prefill_tokens += row.tokens;
+            }
+        }
+        let span = self.cost.cost(&load).total();
+        let decode_span = match (decode_seqs, prefill_tokens.0) {
+            (_, 0) => span,
+            (0, _) => Span::ZERO,
+            _ => self.cost.cost(&decode_load).total().min(span),
+        };
+        StepSummary {
+            span,
+            decode_span,
+            decode_seqs,
+            prefill_tokens,
+            used_blocks: self.scheduler.kv().used_blocks(),
+            running: self.scheduler.running() as u64,
+            waiting: self.scheduler.waiting() as u64,
+        }
+    }
+
+    fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.outputs.clear();
+        self.scheduler.update(&self.batch, &mut self.outputs);
+        effects.extend(self.outputs.iter().map(|output| match *output {
+            Output::First(request) => Effect::FirstToken { request },
+            Output::Last { request, output, prefilled } => {
+                Effect::Finished { request, output, prefilled }
+            }
+        }));
+        self.due = self.scheduler.has_requests().then_some(Due::StepStarts(now));
+    }
+}
+
+impl Engine for PlainEngine {
+    fn submit(&mut self, now: Time, request: Request) {
+        self.scheduler.add(request);
+        self.due.get_or_insert(Due::StepStarts(now));
+    }
+
+    fn warm(&mut self, path: &Path, tokens: Tokens) {
+        self.scheduler.warm(path, tokens);
+    }
+
+    fn due(&self) -> Option<Due> {
+        self.due
+    }
+
+    fn advance(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        match self.due {
+            Some(Due::StepStarts(_)) => self.start_step(now, effects),
+            Some(Due::StepEnds(_)) => self.end_step(now, effects),
+            None => {}
+        }
+    }
+
+    fn stuck(&self) -> Option<Stuck> {
+        self.stuck
+    }
+
+    fn gauges(&self) -> Gauges {
+        Gauges {
+            running: self.scheduler.running(),
+            waiting: self.scheduler.waiting(),
+            evicted_total: self.scheduler.kv().evicted_total(),
+        }
+    }
+}

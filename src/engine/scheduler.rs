@@ -1,0 +1,528 @@
+//! The scheduler of one engine: who runs in a step, with how many tokens, in which blocks.
+//!
+//! Decision by decision as vLLM 0.29 takes them (one full-attention KV group, chunked prefill, no
+//! speculative decoding). There are no prefill and decode phases: a request has *known* tokens
+//! (prompt and outputs so far) and *computed* ones, and a step lets computed catch up with known.
+//! Running requests come first, in list order, then waiting ones from the head of the queue. This
+//! is the plain form, one request and one step at a time; it has no clock.
+
+use std::collections::VecDeque;
+
+use super::config::{EngineConfig, Policy};
+use super::kv::{BlockId, KvCache};
+use super::request::Request;
+use crate::trace::lineage::{BlockKey, Path};
+use crate::units::{Blocks, RequestId, Tokens};
+
+/// Position of a request in the scheduler's table.
+type Slot = u32;
+
+/// What one step does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The scheduled requests, in the order in which they were scheduled.
+    pub rows: Vec<Row>,
+    /// Who was preempted, in order, with the computed tokens that each lost.
+    pub preempted: Vec<(RequestId, Tokens)>,
+    /// Prefix-cache counters of the step.
+    pub counters: PrefixCounters,
+}
+
+/// One request's part of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    slot: Slot,
+    /// Which request.
+    pub request: RequestId,
+    /// Tokens computed in this step.
+    pub tokens: Tokens,
+    /// Tokens whose KV was there before; for an admission the prefix hit.
+    pub computed_before: Tokens,
+    /// How it came into the step.
+    pub kind: RowKind,
+    /// Whether a token comes out of it.
+    pub emits: bool,
+    /// Whether it computes the KV of a generated token and nothing else.
+    pub decodes: bool,
+}
+
+/// How a request came into a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowKind {
+    /// First admission.
+    New,
+    /// Admission after a preemption.
+    Resumed,
+    /// It was running already.
+    Running,
+}
+
+/// Prefix-cache counters as vLLM keeps them, in tokens; counted at admission only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCounters {
+    /// Known tokens of first admissions.
+    pub queries: u64,
+    /// Of these, found in the cache.
+    pub hits: u64,
+    /// Known tokens of re-admissions; no exported metric shows them.
+    pub preempted_queries: u64,
+    /// Of these, found in the cache.
+    pub preempted_hits: u64,
+}
+
+/// What came out of a step for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The first token.
+    First(RequestId),
+    /// The last token; the request is gone.
+    Last {
+        /// Which request.
+        request: RequestId,
+        /// Tokens that came out of it.
+        output: Tokens,
+        /// Tokens prefilled for it.
+        prefilled: Tokens,
+    },
+}
+
+#[derive(Debug)]
+struct State {
+    request: Request,
+    /// Order of handing over: decides ties.
+    arrival: u64,
+    outputs: u64,
+    computed: u64,
+    blocks: Vec<BlockId>,
+    /// Blocks set aside for layers with a sliding window.
+    window: Vec<BlockId>,
+    /// Leading blocks whose content is in the cache under its key.
+    cached_blocks: u64,
+    preemptions: u32,
+    prefilled: u64,
+}
+
+impl State {
+    fn known(&self) -> u64 {
+        self.request.prompt.0 + self.outputs
+    }
+
+    fn rank(&self) -> (i32, u64) {
+        (self.request.priority, self.arrival)
+    }
+}
+
+/// Why the head of the waiting queue was not admitted, so that it need not be asked again while
+/// nothing has changed for it: blocks have only been taken since, and no block that would make
+/// its hit longer has been cached.
+#[derive(Clone, Copy, Debug)]
+struct Blocked {
+    slot: Slot,
+    released: u64,
+    next_key: Option<BlockKey>,
+}
+
+/// The scheduler of one engine, with its KV cache.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: EngineConfig,
+    kv: KvCache,
+    table: Vec<Option<State>>,
+    empty_slots: Vec<Slot>,
+    waiting: VecDeque<Slot>,
+    running: Vec<Slot>,
+    arrivals: u64,
+    blocked: Option<Blocked>,
+    hits: Vec<BlockId>,
+}
+
+impl Scheduler {
+    /// A scheduler without requests.
+    #[must_use]
+    pub fn new(config: EngineConfig) -> Self {
+        let kv = KvCache::new(config.pool, config.block_size, config.enable_prefix_caching);
+        Self {
+            config,
+            kv,
+            table: Vec::new(),
+            empty_slots: Vec::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            arrivals: 0,
+            blocked: None,
+            hits: Vec::new(),
+        }
+    }
+
+    /// The engine's flags.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// The engine's KV cache.
+    #[must_use]
+    pub fn kv(&self) -> &KvCache {
+        &self.kv
+    }
+
+    /// Length of the running list.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Length of the waiting queue.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether any request is running or waiting.
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
+        !(self.running.is_empty() && self.waiting.is_empty())
+    }
+
+    /// The head of the waiting queue.
+    #[must_use]
+    pub fn waiting_head(&self) -> Option<RequestId> {
+        self.waiting.front().map(|&slot| self.state(slot).request.id)
+    }
+
+    /// Hands over a request.
+    pub fn add(&mut self, request: Request) {
+        debug_assert!(request.output.0 > 0, "a request that generates nothing");
+        let state = State {
+            request,
+            arrival: self.arrivals,
+            outputs: 0,
+            computed: 0,
+            blocks: Vec::new(),
+            window: Vec::new(),
+            cached_blocks: 0,
+            preemptions: 0,
+            prefilled: 0,
+        };
+        self.arrivals += 1;
+        let slot = match self.empty_slots.pop() {
+            Some(slot) => slot,
+            None => {
+                self.table.push(None);
+                self.table.len() as Slot - 1
+            }
+        };
+        self.table[slot as usize] = Some(state);
+        match self.config.policy {
+            Policy::Fcfs => self.waiting.push_back(slot),
+            Policy::Priority => self.enqueue_by_rank(slot),
+        }
+    }
+
+    /// Puts content into the cache as if somebody had computed it and let go of it: the first
+    /// `tokens` of `path`, in whole blocks.
+    pub fn warm(&mut self, path: &Path, tokens: Tokens) {
+        let whole = tokens.blocks_floor(self.config.block_size).0;
+        let mut held = Vec::new();
+        let missing: Vec<_> = path
+            .block_keys(self.config.block_size)
+            .take(whole as usize)
+            .filter(|&key| !self.kv.is_cached(key))
+            .collect();
+        self.kv.allocate(Blocks(missing.len() as u64), &mut held);
+        for (block, key) in held.iter().zip(missing) {
+            self.kv.insert(*block, key);
+        }
+        self.kv.release(&mut held);
+    }
+
+    /// Decides the next step.
+    pub fn schedule(&mut self, batch: &mut Batch) {
+        batch.rows.clear();
+        batch.preempted.clear();
+        batch.counters = PrefixCounters::default();
+        let mut budget = self.config.max_num_batched_tokens.0;
+        self.schedule_running(&mut budget, batch);
+        // A step that had to take blocks away admits nobody.
+        if batch.preempted.is_empty() {
+            self.schedule_waiting(&mut budget, batch);
+        }
+        for row in &mut batch.rows {
+            let state = self.state_mut(row.slot);
+            state.computed += row.tokens.0;
+            row.emits = state.computed == state.known();
+            row.decodes = row.tokens == Tokens(1) && row.computed_before >= state.request.prompt;
+            if !row.decodes {
+                state.prefilled += row.tokens.0;
+            }
+        }
+        self.check_books(batch);
+    }
+
+    fn schedule_running(&mut self, budget: &mut u64, batch: &mut Batch) {
+        let mut position = 0;
+        while position < self.running.len() && *budget > 0 {
+            let slot = self.running[position];
+            let tokens = self.capped(slot, self.state(slot).computed, *budget);
+            if tokens == 0 {
+                position += 1;
+                continue;
+            }
+            if !self.make_room(slot, tokens, &mut position, budget, batch) {
+                break;
+            }
+            let computed = self.state(slot).computed;
+            self.take_blocks(slot, computed + tokens);
+            batch.rows.push(self.row(slot, tokens, RowKind::Running));
+            *budget -= tokens;
+            position += 1;
+        }
+    }
+
+    /// Tokens that a request may have in this step if `computed` of its known ones are there.
+    fn capped(&self, slot: Slot, computed: u64, budget: u64) -> u64 {
+        let mut tokens = self.state(slot).known() - computed;
+        if self.config.long_prefill_token_threshold.0 > 0 {
+            tokens = tokens.min(self.config.long_prefill_token_threshold.0);
+        }
+        tokens.min(budget).min((self.config.max_model_len.0 - 1).saturating_sub(computed))
+    }
+
+    /// Preempts until the blocks for `tokens` more of `slot` are free. False if `slot` itself had
+    /// to go. `position` keeps pointing at `slot` in the running list.
+    fn make_room(
+        &mut self,
+        slot: Slot,
+        tokens: u64,
+        position: &mut usize,
+        budget: &mut u64,
+        batch: &mut Batch,
+    ) -> bool {
+        let needed = Tokens(self.state(slot).computed + tokens);
+        let needed = needed.blocks_ceil(self.config.block_size);
+        let held = Blocks(self.state(slot).blocks.len() as u64);
+        while needed.saturating_sub(held) > self.kv.free_blocks() {
+            let victim = self.victim();
+            let at = self.running.iter().position(|&slot| slot == victim);
+            let at = at.expect("a victim is running");
+            if let Some(row) = batch.rows.iter().position(|row| row.slot == victim) {
+                *budget += batch.rows.remove(row).tokens.0;
+            }
+            self.running.remove(at);
+            if at < *position {
+                *position -= 1;
+            }
+            self.preempt(victim, batch);
+            if victim == slot {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn victim(&self) -> Slot {
+        let mut running = self.running.iter().copied();
+        let victim = match self.config.policy {
+            Policy::Fcfs => running.next_back(),
+            Policy::Priority => running.max_by_key(|&slot| self.state(slot).rank()),
+        };
+        victim.expect("somebody runs, since somebody asks")
+    }
+
+    fn preempt(&mut self, slot: Slot, batch: &mut Batch) {
+        let state = self.table[slot as usize].as_mut().expect("the slot is taken");
+        self.kv.release(&mut state.blocks);
+        self.kv.release(&mut state.window);
+        let lost = std::mem::take(&mut state.computed);
+        state.cached_blocks = 0;
+        state.preemptions += 1;
+        batch.preempted.push((state.request.id, Tokens(lost)));
+        match self.config.policy {
+            Policy::Fcfs => self.waiting.push_front(slot),
+            Policy::Priority => self.enqueue_by_rank(slot),
+        }
+    }
+
+    fn schedule_waiting(&mut self, budget: &mut u64, batch: &mut Batch) {
+        while *budget > 0 && self.running.len() < self.config.max_num_seqs {
+            let Some(&slot) = self.waiting.front() else { break };
+            if self.is_still_blocked(slot) {
+                break;
+            }
+            let Some(tokens) = self.admit(slot, *budget, batch) else { break };
+            self.waiting.pop_front();
+            self.running.push(slot);
+            *budget -= tokens;
+        }
+    }
+
+    /// Gives the head of the queue its hits and its first blocks. `None` if they do not fit.
+    fn admit(&mut self, slot: Slot, budget: u64, batch: &mut Batch) -> Option<u64> {
+        let block_size = self.config.block_size;
+        let known = self.state(slot).known();
+        // At least the last token is computed, so that there is something to sample from.
+        let limit = (known - 1) / block_size;
+        let mut hits = std::mem::take(&mut self.hits);
+        hits.clear();
+        self.kv.lookup(&self.state(slot).request.path, limit, &mut hits);
+        let cached = hits.len() as u64 * block_size;
+        let tokens = self.capped(slot, cached, budget);
+        if !self.fits(slot, &hits, cached + tokens, limit) {
+            self.hits = hits;
+            return None;
+        }
+        self.kv.touch(&hits);
+        let state = self.table[slot as usize].as_mut().expect("the slot is taken");
+        self.kv.allocate(self.config.window_blocks, &mut state.window);
+        state.blocks.extend_from_slice(&hits);
+        state.computed = cached;
+        state.cached_blocks = hits.len() as u64;
+        let resumed = state.preemptions > 0;
+        let counters = &mut batch.counters;
+        let (queries, found) = if resumed {
+            (&mut counters.preempted_queries, &mut counters.preempted_hits)
+        } else {
+            (&mut counters.queries, &mut counters.hits)
+        };
+        if self.config.enable_prefix_caching {
+            *queries += known;
+            *found += cached;
+        }
+        self.hits = hits;
+        self.take_blocks(slot, cached + tokens);
+        let kind = if resumed { RowKind::Resumed } else { RowKind::New };
+        batch.rows.push(self.row(slot, tokens, kind));
+        Some(tokens)
+    }
+
+    /// The gates of an admission: the whole present length, if asked for, and this step's tokens.
+    fn fits(&mut self, slot: Slot, hits: &[BlockId], upto: u64, limit: u64) -> bool {
+        let block_size = self.config.block_size;
+        let mut reserved = self.kv.count_free(hits) + self.config.window_blocks;
+        if !self.running.is_empty() {
+            reserved += self.config.watermark_blocks();
+        }
+        let free = self.kv.free_blocks();
+        let hit_blocks = Blocks(hits.len() as u64);
+        let lacks = |tokens: u64| {
+            let needed = Tokens(tokens).blocks_ceil(block_size);
+            needed.saturating_sub(hit_blocks) + reserved > free
+        };
+        if self.config.scheduler_reserve_full_isl && lacks(self.state(slot).known()) {
+            let next = hits.len() as u64;
+            let path = &self.state(slot).request.path;
+            let next_key = path.block_key(next, block_size).filter(|_| next < limit);
+            self.blocked = Some(Blocked { slot, released: self.kv.released_total(), next_key });
+            return false;
+        }
+        !lacks(upto)
+    }
+
+    fn is_still_blocked(&mut self, slot: Slot) -> bool {
+        let still = self.blocked.is_some_and(|blocked| {
+            blocked.slot == slot
+                && blocked.released == self.kv.released_total()
+                && blocked.next_key.is_none_or(|key| !self.kv.is_cached(key))
+        });
+        if !still {
+            self.blocked = None;
+        }
+        still
+    }
+
+    /// Takes the blocks for the first `upto` tokens and caches those that are full by then: a
+    /// block can be hit as soon as the step that fills it is scheduled.
+    fn take_blocks(&mut self, slot: Slot, upto: u64) {
+        let state = self.table[slot as usize].as_mut().expect("the slot is taken");
+        let needed = Tokens(upto).blocks_ceil(self.config.block_size);
+        let missing = needed.saturating_sub(Blocks(state.blocks.len() as u64));
+        self.kv.allocate(missing, &mut state.blocks);
+        let full = upto.min(state.known()) / self.config.block_size;
+        while state.cached_blocks < full {
+            let block = state.cached_blocks;
+            let key = state.request.path.block_key(block, self.config.block_size);
+            self.kv.insert(
+                state.blocks[block as usize],
+                key.expect("a request's path holds its prompt and its output"),
+            );
+            state.cached_blocks += 1;
+        }
+    }
+
+    /// Takes in what a step computed: tokens come out, requests end, their blocks become free.
+    pub fn update(&mut self, batch: &Batch, outputs: &mut Vec<Output>) {
+        for row in batch.rows.iter().filter(|row| row.emits) {
+            let max_model_len = self.config.max_model_len.0;
+            let state = self.state_mut(row.slot);
+            debug_assert_eq!(state.request.id, row.request, "a slot was reused in flight");
+            state.outputs += 1;
+            if state.outputs == 1 {
+                outputs.push(Output::First(row.request));
+            }
+            if state.outputs < state.request.output.0 && state.known() < max_model_len {
+                continue;
+            }
+            let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
+            outputs.push(Output::Last { request: row.request, output, prefilled });
+            self.finish(row.slot);
+        }
+    }
+
+    fn finish(&mut self, slot: Slot) {
+        let mut state = self.table[slot as usize].take().expect("a finished request is there");
+        self.kv.release(&mut state.blocks);
+        self.kv.release(&mut state.window);
+        self.running.retain(|&other| other != slot);
+        self.empty_slots.push(slot);
+    }
+
+    fn enqueue_by_rank(&mut self, slot: Slot) {
+        let rank = self.state(slot).rank();
+        let at = self.waiting.partition_point(|&other| self.state(other).rank() < rank);
+        self.waiting.insert(at, slot);
+    }
+
+    fn row(&self, slot: Slot, tokens: u64, kind: RowKind) -> Row {
+        let state = self.state(slot);
+        Row {
+            slot,
+            request: state.request.id,
+            tokens: Tokens(tokens),
+            computed_before: Tokens(state.computed),
+            kind,
+            emits: false,
+            decodes: false,
+        }
+    }
+
+    fn state(&self, slot: Slot) -> &State {
+        self.table[slot as usize].as_ref().expect("the slot is taken")
+    }
+
+    fn state_mut(&mut self, slot: Slot) -> &mut State {
+        self.table[slot as usize].as_mut().expect("the slot is taken")
+    }
+
+    /// In debug builds: the budget is kept, and (now and then, since it looks at every block) no
+    /// block is lost.
+    fn check_books(&self, batch: &Batch) {
+        if cfg!(debug_assertions) {
+            let tokens: Tokens = batch.rows.iter().map(|row| row.tokens).sum();
+            assert!(tokens <= self.config.max_num_batched_tokens, "the budget is overdrawn");
+            assert!(self.running.len() <= self.config.max_num_seqs, "too many requests run");
+            if self.kv.released_total().is_multiple_of(64) {
+                self.check_blocks();
+            }
+        }
+    }
+
+    /// Checks that every block is free or held by the requests that say so.
+    ///
+    /// # Panics
+    /// If the books do not balance.
+    pub fn check_blocks(&self) {
+        let states = self.table.iter().flatten();
+        let held = states.map(|state| (state.blocks.len() + state.window.len()) as u64).sum();
+        self.kv.check(held);
+    }
+}

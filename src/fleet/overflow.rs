@@ -1,0 +1,138 @@
+//! Prompts that are longer than the model's context.
+//!
+//! A recorded session may have been longer than the model that is being sized allows. Its prompt
+//! is never trimmed in silence: the call is rejected, as vLLM does it, or the agent is taken to
+//! have compacted its context first, as agents do it. After a compaction the same session goes on
+//! from the shorter context: later prompts are shorter by as much.
+
+use crate::config::scenario::OnOverflow;
+use crate::units::Tokens;
+
+/// Tokens of a prompt after a compaction: the median that coding agents show.
+pub const COMPACTED_PROMPT: Tokens = Tokens(37_000);
+
+/// How a call's context differs from the recorded one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fit {
+    /// Tokens of the prompt that is sent.
+    pub prompt: Tokens,
+    /// Leading tokens of the base that it repeats.
+    pub kept: Tokens,
+    /// Tokens by which the prompt is shorter than recorded.
+    pub shorter: Tokens,
+    /// Where it is shorter: leading tokens that no compaction has touched.
+    pub untouched: Tokens,
+    /// Leading tokens that come from a context shared between sessions.
+    pub shared: Tokens,
+    /// What happened to it.
+    pub verdict: Verdict,
+}
+
+/// What happened to a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It fits.
+    #[default]
+    Fits,
+    /// It was compacted.
+    Compacted,
+    /// It cannot be sent.
+    Rejected,
+}
+
+/// Fits a recorded call into a context of `max_model_len` tokens, at least one of which is left
+/// for its output. `base` is how its base's context was fitted.
+#[must_use]
+pub fn fit(
+    recorded_prompt: Tokens,
+    recorded_kept: Tokens,
+    base: &Fit,
+    rule: OnOverflow,
+    max_model_len: Tokens,
+) -> Fit {
+    // Inside the part that a compaction replaced, what is repeated is the end of the context.
+    let kept = if recorded_kept <= base.untouched || base.shorter == Tokens::ZERO {
+        recorded_kept
+    } else {
+        recorded_kept.saturating_sub(base.shorter).max(base.untouched)
+    };
+    let shorter = recorded_kept - kept;
+    let fit = Fit {
+        prompt: recorded_prompt - shorter,
+        kept,
+        shorter,
+        untouched: base.untouched,
+        shared: base.shared.min(kept),
+        verdict: Verdict::Fits,
+    };
+    if fit.prompt < max_model_len {
+        return fit;
+    }
+    if rule == OnOverflow::Reject || COMPACTED_PROMPT >= max_model_len {
+        return Fit { verdict: Verdict::Rejected, ..fit };
+    }
+    let kept = fit.shared.min(COMPACTED_PROMPT);
+    Fit {
+        prompt: COMPACTED_PROMPT,
+        kept,
+        shorter: recorded_prompt - COMPACTED_PROMPT,
+        untouched: kept,
+        shared: kept,
+        verdict: Verdict::Compacted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Tokens = Tokens(100_000);
+
+    fn base(shared: u64) -> Fit {
+        Fit { shared: Tokens(shared), ..Fit::default() }
+    }
+
+    #[test]
+    fn a_prompt_that_leaves_room_for_one_token_is_as_recorded() {
+        let fit = fit(Tokens(99_999), Tokens(90_000), &base(0), OnOverflow::Reject, LIMIT);
+        assert_eq!((fit.prompt, fit.kept, fit.verdict), (
+            Tokens(99_999),
+            Tokens(90_000),
+            Verdict::Fits
+        ));
+    }
+
+    #[test]
+    fn a_longer_one_is_rejected_or_compacted_to_its_shared_prefix() {
+        let call = |rule| fit(Tokens(100_000), Tokens(90_000), &base(15_000), rule, LIMIT);
+        assert_eq!(call(OnOverflow::Reject).verdict, Verdict::Rejected);
+        let compacted = call(OnOverflow::Compact);
+        assert_eq!(compacted.verdict, Verdict::Compacted);
+        assert_eq!((compacted.prompt, compacted.kept), (Tokens(37_000), Tokens(15_000)));
+        assert_eq!(compacted.shorter, Tokens(63_000));
+    }
+
+    #[test]
+    fn the_session_goes_on_from_the_compacted_context() {
+        let at = |prompt, kept, base: &Fit| {
+            fit(Tokens(prompt), Tokens(kept), base, OnOverflow::Compact, LIMIT)
+        };
+        let compacted = at(100_000, 90_000, &base(15_000));
+        // It repeats the whole previous context (and its output of 500) and adds 1,000.
+        let next = at(101_500, 100_500, &compacted);
+        assert_eq!((next.prompt, next.kept), (Tokens(38_500), Tokens(37_500)));
+        // One that keeps the shared prefix only is as recorded.
+        let fresh = at(20_000, 15_000, &next);
+        assert_eq!((fresh.prompt, fresh.kept), (Tokens(20_000), Tokens(15_000)));
+        // One that drops the last 10,000 tokens keeps the rest of the compacted context.
+        let dropped = at(95_000, 90_000, &next);
+        assert_eq!((dropped.prompt, dropped.kept), (Tokens(32_000), Tokens(27_000)));
+    }
+
+    #[test]
+    fn a_context_too_small_for_a_compaction_rejects() {
+        let fit =
+            fit(Tokens(50_000), Tokens::ZERO, &base(0), OnOverflow::Compact, Tokens(32_768));
+        assert_eq!(fit.verdict, Verdict::Rejected);
+    }
+}

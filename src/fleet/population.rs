@@ -1,0 +1,136 @@
+//! Who starts which session when.
+
+use crate::config::scenario::{Load, LoadKind};
+use crate::rng::{Purpose, Stream};
+use crate::units::{Span, Time};
+
+use super::workload::Workload;
+
+/// A session that is to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// When.
+    pub at: Time,
+    /// Which session of the trace.
+    pub session: u32,
+    /// The pass through the trace: a session played again is somebody else's.
+    pub pass: u32,
+    /// Who plays it: the developer, or the position among all starts.
+    pub player: u32,
+}
+
+/// The source of sessions.
+#[derive(Debug)]
+pub struct Population {
+    load: Load,
+    seed: u64,
+    first_starts_within: Span,
+    sessions: u32,
+    /// The order of the sessions in each pass so far.
+    passes: Vec<Vec<u32>>,
+    /// By developer: how many sessions were begun, and the pauses between them.
+    developers: Vec<(u32, Stream)>,
+    arrivals: Stream,
+    next_arrival: u32,
+    last_arrival: Time,
+}
+
+impl Population {
+    /// The people of this load. First starts of developers are uniform over `warmup`.
+    #[must_use]
+    pub fn new(load: &Load, workload: &Workload, seed: u64, warmup: Span) -> Self {
+        let developers = match load.kind {
+            LoadKind::Developers { developers } => developers,
+            _ => 0,
+        };
+        let pauses = (0..developers).map(|d| (0, Stream::new(seed, Purpose::Pause, d.into())));
+        Self {
+            load: load.clone(),
+            seed,
+            first_starts_within: warmup,
+            sessions: workload.sessions.len() as u32,
+            passes: Vec::new(),
+            developers: pauses.collect(),
+            arrivals: Stream::new(seed, Purpose::Arrival, 0),
+            next_arrival: 0,
+            last_arrival: Time::ZERO,
+        }
+    }
+
+    /// The starts that are known when the run begins. Every other start follows from
+    /// [`Self::after_start`] or [`Self::after_session`].
+    pub fn first(&mut self, workload: &Workload) -> Vec<Start> {
+        match self.load.kind {
+            LoadKind::Developers { developers } => {
+                (0..developers).map(|developer| self.first_of(developer)).collect()
+            }
+            LoadKind::Trace | LoadKind::SessionsPerHour { .. } => {
+                self.next_open(workload).into_iter().collect()
+            }
+        }
+    }
+
+    /// A session has started: the one that follows whatever becomes of it, if any.
+    pub fn after_start(&mut self, workload: &Workload) -> Option<Start> {
+        match self.load.kind {
+            LoadKind::Trace | LoadKind::SessionsPerHour { .. } => self.next_open(workload),
+            _ => None,
+        }
+    }
+
+    /// A session of `player` has ended: the one that the same person plays next, if any.
+    pub fn after_session(&mut self, player: u32, now: Time) -> Option<Start> {
+        let LoadKind::Developers { developers } = self.load.kind else { return None };
+        let (begun, pauses) = &mut self.developers[player as usize];
+        let pause = pauses.log_normal(self.load.pause_median.secs(), self.load.pause_sigma);
+        // Sessions are dealt to the developers in turn, so that who plays what does not depend on
+        // how fast the fleet is: two fleets are compared on the same sessions.
+        let position = u64::from(*begun) * u64::from(developers) + u64::from(player);
+        *begun += 1;
+        let (session, pass) = self.deal(position);
+        Some(Start { at: now + Span::from_secs_f64(pause), session, pass, player })
+    }
+
+    fn first_of(&mut self, developer: u32) -> Start {
+        let mut stream = Stream::new(self.seed, Purpose::SessionStart, developer.into());
+        let within = stream.uniform_f64() * self.first_starts_within.secs();
+        self.developers[developer as usize].0 = 1;
+        let (session, pass) = self.deal(developer.into());
+        Start { at: Time::ZERO + Span::from_secs_f64(within), session, pass, player: developer }
+    }
+
+    fn next_open(&mut self, workload: &Workload) -> Option<Start> {
+        let player = self.next_arrival;
+        let start = match self.load.kind {
+            LoadKind::Trace => {
+                let plan = workload.sessions.get(player as usize)?;
+                Start { at: Time::ZERO + plan.at, session: player, pass: 0, player }
+            }
+            LoadKind::SessionsPerHour { rate, cv } => {
+                // A renewal process with Gamma gaps: cv 1 is Poisson, more is bursty.
+                let shape = 1.0 / (cv * cv);
+                let gap = self.arrivals.gamma(shape, 3600.0 / rate / shape);
+                self.last_arrival = self.last_arrival + Span::from_secs_f64(gap);
+                let (session, pass) = self.deal(player.into());
+                Start { at: self.last_arrival, session, pass, player }
+            }
+            LoadKind::Developers { .. } => return None,
+        };
+        self.next_arrival += 1;
+        Some(start)
+    }
+
+    /// The session at this position of an endless deal: every pass holds each session once, in an
+    /// order of its own.
+    fn deal(&mut self, position: u64) -> (u32, u32) {
+        let pass = (position / u64::from(self.sessions)) as u32;
+        while self.passes.len() <= pass as usize {
+            let mut order: Vec<u32> = (0..self.sessions).collect();
+            let number = self.passes.len() as u64;
+            Stream::new(self.seed, Purpose::SessionOrder, number).shuffle(&mut order);
+            self.passes.push(order);
+        }
+        let session = self.passes[pass as usize][(position % u64::from(self.sessions)) as usize];
+        (session, pass)
+    }
+}

@@ -1,0 +1,56 @@
+//! From a scenario to a fleet that can run.
+
+use super::Setup;
+use crate::config::scenario::Scenario;
+use crate::diag::Result;
+use crate::engine::config::{EngineConfig, Policy, Pool};
+use crate::engine::step_time::{ApiTime, StepCost, StepSetup};
+
+impl Setup {
+    /// The fleet of a scenario.
+    ///
+    /// # Errors
+    /// A replica whose step time cannot be told.
+    pub fn of(scenario: &Scenario) -> Result<Self> {
+        let serving = &scenario.serving;
+        let cost = StepCost::new(&StepSetup {
+            model: &serving.model,
+            gpu: serving.gpu,
+            tp: serving.tensor_parallel_size,
+            dp: 1,
+            weights: serving.weights,
+            kv_dtype: serving.kv_dtype,
+        })?;
+        let engine = EngineConfig {
+            block_size: serving.memory.block_size,
+            pool: Pool::Limited(serving.memory.num_gpu_blocks),
+            window_blocks: serving.memory.window_blocks,
+            max_num_seqs: serving.max_num_seqs as usize,
+            max_num_batched_tokens: serving.max_num_batched_tokens,
+            long_prefill_token_threshold: serving.long_prefill_token_threshold,
+            max_model_len: serving.max_model_len,
+            enable_prefix_caching: serving.enable_prefix_caching,
+            policy: if serving.by_priority { Policy::Priority } else { Policy::Fcfs },
+            watermark: serving.watermark,
+            scheduler_reserve_full_isl: serving.scheduler_reserve_full_isl,
+        };
+        let api = ApiTime {
+            request: scenario.host.request,
+            prompt_token: scenario.host.prompt_token,
+            output_token: scenario.host.output_token,
+        };
+        Ok(Self {
+            replicas: scenario.replicas,
+            router: scenario.router,
+            engine,
+            cost,
+            api,
+            load: scenario.load.clone(),
+            on_overflow: scenario.on_overflow,
+            seed: scenario.seed,
+            warmup: scenario.warmup,
+            window: scenario.window,
+            alone: None,
+        })
+    }
+}

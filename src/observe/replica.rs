@@ -1,0 +1,133 @@
+//! What one replica did inside the measured window.
+
+use crate::stats::TimeWeighted;
+use crate::units::{Blocks, Span, Time, Tokens};
+
+/// The part of a run that figures are made of: from `from`, up to but not including `until`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// End of the warm-up.
+    pub from: Time,
+    /// End of the run.
+    pub until: Time,
+}
+
+impl Window {
+    /// Whether something that completed at `at` counts.
+    #[must_use]
+    pub fn holds(&self, at: Time) -> bool {
+        self.from <= at && at < self.until
+    }
+
+    /// The part of the time from `start` to `end` that lies inside.
+    #[must_use]
+    pub fn overlap(&self, start: Time, end: Time) -> Span {
+        end.min(self.until).saturating_since(start.max(self.from))
+    }
+}
+
+/// One step of an engine, as far as its replica's use is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepUse {
+    /// How long it takes.
+    pub span: Span,
+    /// The part of it that its decodes alone would take.
+    pub decode_span: Span,
+    /// Prompt tokens in it.
+    pub prefill_tokens: Tokens,
+    /// Sequences that decode in it.
+    pub decode_seqs: u64,
+    /// Blocks that requests hold while it runs.
+    pub used_blocks: Blocks,
+    /// Requests that wait while it runs.
+    pub waiting: u64,
+}
+
+/// Sums over the steps of one replica.
+#[derive(Clone, Debug)]
+pub struct ReplicaUse {
+    window: Window,
+    /// Blocks held by requests, over time.
+    pub kv_blocks: TimeWeighted,
+    /// Time in steps.
+    pub busy: Span,
+    /// The part of it that decodes alone would have taken; the rest is prefill.
+    pub decode: Span,
+    /// Steps.
+    pub steps: u64,
+    /// Sequences that decoded, summed over steps.
+    pub decode_tokens: u64,
+    /// Tokens prefilled.
+    pub prefill_tokens: Tokens,
+    /// Longest waiting queue.
+    pub waiting_max: u64,
+    /// Since when the replica stands still, if it does.
+    idle_since: Time,
+}
+
+impl ReplicaUse {
+    /// A replica that has done nothing, with `usable_blocks` blocks.
+    #[must_use]
+    pub fn new(window: Window, usable_blocks: Blocks) -> Self {
+        Self {
+            window,
+            kv_blocks: TimeWeighted::new(usable_blocks.0.max(1)),
+            busy: Span::ZERO,
+            decode: Span::ZERO,
+            steps: 0,
+            decode_tokens: 0,
+            prefill_tokens: Tokens::ZERO,
+            waiting_max: 0,
+            idle_since: Time::ZERO,
+        }
+    }
+
+    /// A step began at `at`. Steps are told in order and do not overlap.
+    pub fn step(&mut self, at: Time, step: &StepUse) {
+        self.idle_until(at);
+        let end = at + step.span;
+        self.idle_since = end;
+        let inside = self.window.overlap(at, end);
+        if inside == Span::ZERO {
+            return;
+        }
+        self.kv_blocks.add(step.used_blocks.0, inside);
+        self.busy += inside;
+        let share = u128::from(step.decode_span.0) * u128::from(inside.0);
+        self.decode += Span((share / u128::from(step.span.0)) as u64);
+        self.steps += 1;
+        self.decode_tokens += step.decode_seqs;
+        self.prefill_tokens += step.prefill_tokens;
+        self.waiting_max = self.waiting_max.max(step.waiting);
+    }
+
+    /// The replica did nothing from the end of its last step until `at`.
+    pub fn idle_until(&mut self, at: Time) {
+        let idle = self.window.overlap(self.idle_since, at);
+        self.kv_blocks.add(0, idle);
+        self.idle_since = at.max(self.idle_since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_in_the_window_counts() {
+        let window = Window { from: Time(100), until: Time(200) };
+        let mut replica = ReplicaUse::new(window, Blocks(10));
+        let step = |span, decode, used| StepUse {
+            span: Span(span),
+            decode_span: Span(decode),
+            used_blocks: Blocks(used),
+            ..StepUse::default()
+        };
+        replica.step(Time(90), &step(20, 10, 5));
+        replica.step(Time(150), &step(100, 100, 10));
+        replica.idle_until(Time(400));
+        assert_eq!((replica.busy, replica.decode), (Span(60), Span(55)));
+        // 10 ns at 5 blocks, 40 ns idle, 50 ns at 10 blocks.
+        assert_eq!(replica.kv_blocks.mean(), Some(5.5));
+    }
+}

@@ -1,0 +1,110 @@
+//! The event queue: what happens next, in an order that never depends on anything but the events.
+//!
+//! Events come out by time; at one instant by [`Phase`]; within a phase in the order in which they
+//! were pushed. Time never goes back: pushing into the past is a fault of the caller and stops a
+//! debug build. An event that is no longer wanted is not searched for: its owner gives it a number
+//! and ignores it when it comes out.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::units::Time;
+
+/// The order of what happens at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Engine steps end: tokens come out, blocks become free.
+    StepEnds,
+    /// Everything clients do: sessions start, calls arrive, answers are complete.
+    Arrivals,
+    /// Engine steps start, with all that has arrived by now.
+    StepStarts,
+}
+
+/// A queue of events of type `E`.
+#[derive(Debug)]
+pub struct EventQueue<E> {
+    heap: BinaryHeap<Reverse<Entry<E>>>,
+    pushed: u64,
+    now: Time,
+}
+
+#[derive(Debug)]
+struct Entry<E> {
+    at: Time,
+    phase: Phase,
+    number: u64,
+    event: E,
+}
+
+impl<E> Entry<E> {
+    fn key(&self) -> (Time, Phase, u64) {
+        (self.at, self.phase, self.number)
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl<E> Default for EventQueue<E> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), pushed: 0, now: Time::ZERO }
+    }
+}
+
+impl<E> EventQueue<E> {
+    /// Adds an event that happens `at` some instant from now on.
+    pub fn push(&mut self, at: Time, phase: Phase, event: E) {
+        debug_assert!(at >= self.now, "an event at {at:?} is pushed at {:?}", self.now);
+        self.heap.push(Reverse(Entry { at, phase, number: self.pushed, event }));
+        self.pushed += 1;
+    }
+
+    /// Takes out the next event with its time.
+    pub fn pop(&mut self) -> Option<(Time, E)> {
+        let Reverse(entry) = self.heap.pop()?;
+        debug_assert!(entry.at >= self.now, "time went back to {:?}", entry.at);
+        self.now = entry.at;
+        Some((entry.at, entry.event))
+    }
+
+    /// When the next event happens.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse(entry)| entry.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_then_phase_then_order_of_pushing() {
+        let mut queue = EventQueue::default();
+        queue.push(Time(5), Phase::StepStarts, "start");
+        queue.push(Time(5), Phase::Arrivals, "first arrival");
+        queue.push(Time(5), Phase::Arrivals, "second arrival");
+        queue.push(Time(5), Phase::StepEnds, "end");
+        queue.push(Time(4), Phase::StepStarts, "earlier");
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop().map(|(_, event)| event)).collect();
+        assert_eq!(order, ["earlier", "end", "first arrival", "second arrival", "start"]);
+    }
+}

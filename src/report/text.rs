@@ -1,0 +1,381 @@
+//! Results as text, for people.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::Format;
+use super::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
+use crate::config::scenario::LoadKind;
+use crate::sizing::case::{Case, Judged};
+use crate::sizing::figures::{Figures, Percentiles};
+use crate::sizing::search::{Candidate, Search};
+use crate::sizing::slo::{Dimension, Slo, Verdict};
+
+/// Results as text.
+#[derive(Clone, Copy, Debug)]
+pub struct Text;
+
+impl Format for Text {
+    fn replay(&self, case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> {
+        header(case, out)?;
+        figures(&judged.figures, out)?;
+        targets(case, judged, out)?;
+        trust(case, &judged.figures, out)
+    }
+
+    fn size(&self, case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
+        header(case, out)?;
+        tried(case, search, out)?;
+        answer(case, search, out)?;
+        let shown = search.answer().or(search.tried.last());
+        shown.map_or(Ok(()), |judged| trust(case, &judged.figures, out))
+    }
+}
+
+fn header(case: &Case, out: &mut dyn Write) -> io::Result<()> {
+    let scenario = &case.scenario;
+    let serving = &scenario.serving;
+    let memory = &serving.memory;
+    writeln!(out, "{} (seed {})", scenario.name, scenario.seed)?;
+    writeln!(
+        out,
+        "  replica   {} in {}, {} KV, on {} x {}",
+        serving.model.name,
+        serving.weights.name(),
+        serving.kv_dtype.name(),
+        serving.tensor_parallel_size,
+        serving.gpu.name,
+    )?;
+    writeln!(
+        out,
+        "  KV pool   {} blocks of {} tokens = {} tokens; max_model_len {}",
+        grouped(memory.usable_blocks().0 as i64),
+        memory.block_size,
+        grouped(memory.usable_blocks().tokens(memory.block_size).0 as i64),
+        grouped(serving.max_model_len.0 as i64),
+    )?;
+    let load = match scenario.load.kind {
+        LoadKind::Trace => "sessions at their recorded starts".to_owned(),
+        LoadKind::Developers { developers } => format!("{developers} developers"),
+        LoadKind::SessionsPerHour { rate, cv } => format!("{rate} sessions an hour, cv {cv}"),
+    };
+    writeln!(
+        out,
+        "  load      {load}, from {} sessions of {} calls; router {}",
+        case.workload.sessions.len(),
+        grouped(case.workload.calls() as i64),
+        scenario.router.name(),
+    )?;
+    for warning in serving.warnings.iter().chain(case.setup.cost.warnings()) {
+        writeln!(out, "  warning   {warning}")?;
+    }
+    writeln!(out)
+}
+
+fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
+    let units = &figures.units;
+    writeln!(
+        out,
+        "{} replicas, {} GPUs; {} measured",
+        figures.replicas,
+        figures.gpus,
+        hours(figures.window_s)
+    )?;
+    writeln!(
+        out,
+        "  completed {} calls, {} turns, {} tasks; failed {}, {}, {}; cut off by the end {}, {}, {}",
+        grouped(units.calls as i64),
+        units.turns,
+        units.tasks,
+        units.calls_failed,
+        units.turns_failed,
+        units.tasks_failed,
+        units.calls_cut_off,
+        units.turns_cut_off,
+        units.tasks_cut_off,
+    )?;
+    if units.calls_failed_as_recorded + units.calls_compacted > 0 {
+        writeln!(
+            out,
+            "  {} calls had failed when recorded, {} were compacted to fit",
+            units.calls_failed_as_recorded, units.calls_compacted
+        )?;
+    }
+    writeln!(out, "\n{}", latency_table(figures))?;
+    writeln!(out, "\n{}", hit_table(figures))?;
+    if !figures.ttft_bands.is_empty() {
+        writeln!(out, "\n{}", band_table(figures))?;
+    }
+    writeln!(out, "\n{}\n", use_table(figures))
+}
+
+fn latency_table(figures: &Figures) -> Table {
+    let mut table = table(&["latency", "n", "mean", "p50", "p90", "p95", "p99", "max"]);
+    let latency = &figures.latency;
+    let rows: [(&str, Option<Percentiles>); 11] = [
+        ("turn, s", latency.turn),
+        ("turn_llm, s", latency.turn_llm),
+        ("task, s", latency.task),
+        ("task_llm, s", latency.task_llm),
+        ("session, s", latency.session),
+        ("stretch", latency.stretch),
+        ("ttft, s", latency.ttft),
+        ("engine ttft, s", latency.engine_ttft),
+        ("queue, s", latency.queue),
+        ("itl, s", latency.itl),
+        ("e2e, s", latency.e2e),
+    ];
+    for (name, row) in rows {
+        let Some(Percentiles { n, mean, p50, p90, p95, p99, max }) = row else { continue };
+        let mut cells = vec![Cell::new(name), right(grouped(n as i64))];
+        cells.extend([mean, p50, p90, p95, p99, max].map(|value| right(short(value))));
+        table.add_row(cells);
+    }
+    table
+}
+
+fn hit_table(figures: &Figures) -> Table {
+    let mut table = table(&["prefix-cache hit", "calls", "hit", "infinite cache"]);
+    let hit = &figures.hit;
+    table.add_row([
+        Cell::new("all"),
+        right(grouped(figures.units.calls as i64)),
+        right(percent_or_dash(hit.engine_counter)),
+        right(percent_or_dash(hit.infinite_cache)),
+    ]);
+    let groups = [("", &hit.segments), ("tenant ", &hit.tenants), ("model ", &hit.models)];
+    for (kind, rows) in groups {
+        for row in rows {
+            table.add_row([
+                Cell::new(format!("{kind}{}", row.name)),
+                right(grouped(row.calls as i64)),
+                right(percent(row.hit)),
+                right(percent(row.infinite_cache)),
+            ]);
+        }
+    }
+    table
+}
+
+fn band_table(figures: &Figures) -> Table {
+    let mut table = table(&["ttft by prompt", "cached", "n", "p50, s", "p95, s", "p99, s"]);
+    for band in &figures.ttft_bands {
+        let mut cells = vec![Cell::new(band.prompt), Cell::new(band.cached)];
+        cells.push(right(grouped(band.n as i64)));
+        cells.extend([band.p50, band.p95, band.p99].map(|value| right(short(value))));
+        table.add_row(cells);
+    }
+    table
+}
+
+fn use_table(figures: &Figures) -> Table {
+    let mut table = table(&["use", "", ""]);
+    let Figures { kv, gpu, throughput, interactivity, preemptions, .. } = figures;
+    let mut row = |name: &str, value: String, note: &str| {
+        table.add_row([Cell::new(name), right(value), Cell::new(note)]);
+    };
+    row("interactivity p50", short_or_dash(interactivity.p50), "tok/s = 1 / p50(itl)");
+    row("interactivity p90", short_or_dash(interactivity.p90), "tok/s = 1 / p90(itl)");
+    row("e2e interactivity p90", short_or_dash(interactivity.e2e_p90), "tok/s = 1 / p90(e2e/out)");
+    row("jobs per hour and user", short_or_dash(interactivity.jobs_per_hour_per_user), "");
+    row("true hit", percent_or_dash(figures.hit.true_hit), "re-prefill counts as a miss");
+    row("recompute share", percent_or_dash(figures.hit.recompute_share), "of prefilled tokens");
+    row("preemptions", grouped(preemptions.count as i64), "");
+    row("tokens lost to them", grouped(preemptions.tokens_lost as i64), "");
+    row("KV use p50", percent(kv.p50), "blocks held by requests");
+    row("KV use p95", percent(kv.p95), "");
+    row("KV use above 95 %", percent(kv.above_95), "of the time");
+    row("live context / pool", short(kv.live_context_over_pool), "above 1: not all can stay");
+    row("GPU idle", percent(gpu.idle), "of the time");
+    row("decode share", percent_or_dash(gpu.decode_share), "of busy time");
+    row("prefill share", percent_or_dash(gpu.prefill_share), "");
+    row("mean decode batch", short(gpu.mean_decode_batch), "sequences a step");
+    let seconds = [
+        ("decode", gpu.decode_gpu_s_per_task),
+        ("prefill", gpu.prefill_gpu_s_per_task),
+        ("recompute", gpu.recompute_gpu_s_per_task),
+    ];
+    for (name, value) in seconds {
+        row(&format!("GPU-s per task, {name}"), short_or_dash(value), "");
+    }
+    row("calls per hour", short(throughput.calls_per_hour), "");
+    row("tasks per hour", short(throughput.tasks_per_hour), "");
+    row("tasks per hour and GPU", short(throughput.tasks_per_hour_per_gpu), "");
+    row("prompt tokens per s", short(throughput.prompt_tokens_per_s), "");
+    row("output tokens per s", short(throughput.output_tokens_per_s), "");
+    if let Some(burst) = &figures.burst {
+        let note = format!("in the busiest minute, {} calls", burst.calls);
+        row("queue p95 under burst, s", short(burst.queue_p95_s), &note);
+        row("burst drained after, s", short_or_dash(burst.drain_s), "");
+    }
+    if let Some(cost) = &figures.cost {
+        let note = format!("at {} USD per GPU-hour: {}", cost.usd_per_gpu_hour, cost.source);
+        row("USD per hour", format!("{:.2}", cost.usd_per_hour), &note);
+        let per_task = cost.usd_per_completed_task;
+        row("USD per completed task", per_task.map_or("-".into(), |usd| format!("{usd:.4}")), "");
+    }
+    table
+}
+
+fn targets(case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = table(&["target", "measured", "met", "margin"]);
+    for (target, verdict) in case.targets.iter().zip(&judged.verdicts) {
+        table.add_row([
+            Cell::new(target.to_string()),
+            right(measured(target, verdict)),
+            Cell::new(if verdict.met { "yes" } else { "NO" }),
+            right(percent_or_dash(verdict.margin)),
+        ]);
+    }
+    writeln!(out, "{table}\n")
+}
+
+fn tried(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
+    let mut columns = vec!["replicas".to_owned(), "GPUs".to_owned()];
+    columns.extend(case.targets.iter().map(ToString::to_string));
+    columns.extend(["hit", "infinite cache", "GPU idle", "tasks/h", "met"].map(str::to_owned));
+    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = table(&names);
+    for judged in &search.tried {
+        let figures = &judged.figures;
+        let mut cells = vec![right(judged.replicas.to_string()), right(figures.gpus.to_string())];
+        for (target, verdict) in case.targets.iter().zip(&judged.verdicts) {
+            let mark = if verdict.met { "" } else { " !" };
+            cells.push(right(format!("{}{mark}", measured(target, verdict))));
+        }
+        cells.extend([
+            right(percent_or_dash(figures.hit.engine_counter)),
+            right(percent_or_dash(figures.hit.infinite_cache)),
+            right(percent(figures.gpu.idle)),
+            right(short(figures.throughput.tasks_per_hour)),
+            Cell::new(if judged.met() { "yes" } else { "NO" }),
+        ]);
+        table.add_row(cells);
+    }
+    writeln!(out, "{table}\n")
+}
+
+fn answer(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
+    let Some(best) = search.answer() else { return no_answer(case, search, out) };
+    let figures = &best.figures;
+    writeln!(out, "Answer: {} meets every target.", fleet_name(figures.replicas, figures.gpus))?;
+    if let Some(position) = best.binding() {
+        let (target, verdict) = (&case.targets[position], &best.verdicts[position]);
+        let margin = percent_or_dash(verdict.margin);
+        let value = measured(target, verdict);
+        writeln!(out, "  binding      {target}: {value}, a margin of {margin}")?;
+    }
+    match best.replicas.checked_sub(1).and_then(|below| search.of_size(below)) {
+        Some(below) => {
+            let missed = case.targets.iter().zip(&below.verdicts).filter(|(_, v)| !v.met);
+            let missed: Vec<String> =
+                missed.map(|(target, v)| format!("{target} ({})", measured(target, v))).collect();
+            let name = fleet_name(below.replicas, below.figures.gpus);
+            writeln!(out, "  one less     {name} fails: {}", missed.join(", "))?;
+        }
+        None => writeln!(out, "  one less     there is none: it is the smallest fleet possible")?,
+    }
+    for size in search.failing_above_answer() {
+        writeln!(
+            out,
+            "  NOT MONOTONE {size} replicas fail although fewer pass: the size does not decide \
+             alone; try other seeds"
+        )?;
+    }
+    if let Some(above) = search.of_size(best.replicas + 1).filter(|above| above.met()) {
+        let name = fleet_name(above.replicas, above.figures.gpus);
+        writeln!(out, "  maintenance  {name}: the answer with one replica to spare")?;
+    }
+    if let Some(cost) = &figures.cost {
+        let per_task = cost.usd_per_completed_task.map_or("-".into(), |usd| format!("{usd:.3}"));
+        writeln!(
+            out,
+            "  cost         {:.2} USD an hour, {per_task} USD a completed task ({} USD per \
+             GPU-hour, {})",
+            cost.usd_per_hour, cost.usd_per_gpu_hour, cost.source
+        )?;
+    }
+    writeln!(out)
+}
+
+fn no_answer(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "No fleet of up to {} replicas meets every target.", search.max_replicas)?;
+    let Some(largest) = search.tried.last() else { return writeln!(out) };
+    for (target, verdict) in case.targets.iter().zip(&largest.verdicts) {
+        if !verdict.met {
+            let value = measured(target, verdict);
+            writeln!(out, "  missed by {} replicas: {target} ({value})", largest.replicas)?;
+        }
+    }
+    writeln!(out)
+}
+
+/// What the answer rests on.
+fn trust(case: &Case, figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
+    let preset = case.setup.cost.preset();
+    let serving = &case.scenario.serving;
+    writeln!(
+        out,
+        "Trust: not calibrated on your own runs. Step times from preset {}, which rests on {} \
+         measured serving runs, {} kernel-table steps and {} composed steps{}.",
+        preset.id,
+        preset.n_serving,
+        preset.n_kernel_steps,
+        preset.n_composed_steps,
+        preset.loo_itl_mape_pct.map_or(String::new(), |error| format!(
+            "; ITL of a model left out of the fit was off by {error} % on average"
+        )),
+    )?;
+    let units = &figures.units;
+    writeln!(
+        out,
+        "  {} tasks completed in the window and {} were cut off by its end; one seed. Not \
+         modelled: async scheduling, the gateway, speculative decoding, KV offload.",
+        units.tasks, units.tasks_cut_off
+    )?;
+    let longest = serving.max_model_len;
+    let kv = serving.memory.sequence_bytes(longest);
+    writeln!(
+        out,
+        "  KV of one sequence of {} tokens: {:.2} GiB ({:.2} GB); live contexts take {} of the \
+         pool on average.",
+        grouped(longest.0 as i64),
+        kv.gib(),
+        kv.gb(),
+        percent(figures.kv.live_context_over_pool),
+    )
+}
+
+fn measured(target: &Slo, verdict: &Verdict) -> String {
+    let Some(value) = verdict.value else { return "no data".to_owned() };
+    match target.metric.dimension() {
+        Dimension::Share => percent(value),
+        Dimension::Ratio => short(value),
+        dimension => format!("{} {}", short(value), dimension.base_unit()),
+    }
+}
+
+fn fleet_name(replicas: u32, gpus: u32) -> String {
+    let plural = if replicas == 1 { "" } else { "s" };
+    format!("{replicas} replica{plural} ({gpus} GPUs)")
+}
+
+fn hours(seconds: f64) -> String {
+    format!("{:.2} h", seconds / 3_600.0)
+}
+
+fn table(columns: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    let header = columns.iter().enumerate().map(|(position, name)| match position {
+        0 => Cell::new(name),
+        _ => right((*name).to_owned()),
+    });
+    table.set_header(header);
+    table
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}

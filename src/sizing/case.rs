@@ -1,0 +1,130 @@
+//! A scenario with its trace, ready to be run with any number of replicas.
+
+use super::figures::{Figures, Names};
+use super::measures::{Measures, alone_times};
+use super::search::Candidate;
+use super::slo::{Slo, Verdict};
+use crate::config::scenario::Scenario;
+use crate::diag::{Error, Result};
+use crate::engine::plain::PlainEngine;
+use crate::fleet::alone::AloneTimes;
+use crate::fleet::workload::Workload;
+use crate::fleet::{self, Progress, Run, Setup};
+use crate::trace::record::Trace;
+
+/// A scenario with its trace, ready to be run.
+#[derive(Debug)]
+pub struct Case {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Its fleet.
+    pub setup: Setup,
+    /// The trace, ready to be played.
+    pub workload: Workload,
+    /// What the fleet must reach.
+    pub targets: Vec<Slo>,
+    alone: AloneTimes,
+}
+
+/// One fleet as it was simulated and judged.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Replicas of the fleet.
+    pub replicas: u32,
+    /// What was measured.
+    pub figures: Figures,
+    /// How each target came out, in the order of [`Case::targets`].
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Candidate for Judged {
+    fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
+    fn met(&self) -> bool {
+        self.verdicts.iter().all(|verdict| verdict.met)
+    }
+}
+
+impl Judged {
+    /// The position of the target with the least margin: the one that binds. A target without
+    /// samples binds before all others.
+    #[must_use]
+    pub fn binding(&self) -> Option<usize> {
+        let margin = |verdict: &Verdict| match verdict.margin {
+            Some(margin) => margin,
+            None if verdict.met => f64::INFINITY,
+            None => f64::NEG_INFINITY,
+        };
+        let positions = 0..self.verdicts.len();
+        positions.min_by(|&a, &b| {
+            margin(&self.verdicts[a]).total_cmp(&margin(&self.verdicts[b]))
+        })
+    }
+}
+
+impl Case {
+    /// Makes a scenario ready. `targets` of the command line come on top of the scenario's; the
+    /// default targets stand in where there are none at all.
+    ///
+    /// # Errors
+    /// A target that cannot be read or judged on this trace, or a replica without a step time.
+    pub fn new(scenario: Scenario, trace: &Trace, targets: &[String]) -> Result<Self> {
+        let written = scenario.targets.iter().map(|text| (text, "slo.targets"));
+        let given = targets.iter().map(|text| (text, "--slo"));
+        let parse = |(text, origin): (&String, &str)| {
+            Slo::parse(text).map_err(|error| error.in_field(format!("{origin} `{text}`")))
+        };
+        let mut targets = written.chain(given).map(parse).collect::<Result<Vec<_>>>()?;
+        if targets.is_empty() {
+            targets = Slo::defaults();
+        }
+        let setup = Setup::of(&scenario)?;
+        let workload = Workload::new(trace, &scenario.models);
+        for target in &targets {
+            Measures::check_target(target, &workload)?;
+        }
+        let alone = AloneTimes::new(&setup, &workload);
+        Ok(Self { scenario, setup, workload, targets, alone })
+    }
+
+    /// Simulates the fleet with this many replicas.
+    ///
+    /// # Errors
+    /// A fleet that comes to a standstill, with the state that explains it.
+    pub fn run(&self, replicas: u32, progress: &Progress) -> Result<Run> {
+        let setup = Setup { replicas, ..self.setup.clone() };
+        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
+        let run = fleet::run(&setup, &self.workload, engine, progress);
+        match &run.stuck {
+            Some(why) => Err(Error::new(format!("the fleet came to a standstill: {why}"))),
+            None => Ok(run),
+        }
+    }
+
+    /// Measures a run and judges it by the targets.
+    #[must_use]
+    pub fn judge(&self, run: &Run) -> Judged {
+        let alone = alone_times(&self.alone, &self.workload, run);
+        let measures = Measures::new(run, &self.workload, &alone);
+        let names = Names { tenants: &self.workload.tenants, models: &self.workload.models };
+        Judged {
+            replicas: run.replicas.len() as u32,
+            figures: Figures::of(&measures, &self.scenario, &names),
+            verdicts: self.targets.iter().map(|target| target.evaluate(&measures)).collect(),
+        }
+    }
+
+    /// How much longer each completed task's model time was than alone, in the order of the run's
+    /// task records; none where the task did not complete in the window.
+    #[must_use]
+    pub fn stretches(&self, run: &Run) -> Vec<Option<f64>> {
+        let alone = alone_times(&self.alone, &self.workload, run);
+        let measures = Measures::new(run, &self.workload, &alone);
+        let tasks = run.records.tasks.iter();
+        tasks
+            .map(|task| run.window.holds(task.ended).then(|| measures.stretch(task)).flatten())
+            .collect()
+    }
+}
