@@ -168,7 +168,7 @@ impl Workload {
                 }
             }
             let model = models.get(&call.model).unwrap_or(&call.model);
-            let model = number(&mut self.models, model);
+            let model = number_of(&mut self.models, model);
             let mut place = lanes.place(call);
             let base = match &call.base {
                 Base::None => BasePlan::None,
@@ -209,8 +209,8 @@ impl Workload {
             turn,
             lane: call.lane,
             model,
-            tenant: number(&mut self.tenants, &call.tenant),
-            profile: number(&mut self.profiles, &call.profile),
+            tenant: number_of(&mut self.tenants, &call.tenant),
+            profile: number_of(&mut self.profiles, &call.profile),
             base,
             kept: call.kept_tokens,
             prompt: call.prompt_tokens,
@@ -245,7 +245,7 @@ impl Workload {
 }
 
 /// The number of a name, which joins the list if it is new.
-fn number(names: &mut Vec<Name>, name: &Name) -> u32 {
+fn number_of(names: &mut Vec<Name>, name: &Name) -> u32 {
     let known = names.iter().position(|known| known == name);
     known.unwrap_or_else(|| {
         names.push(name.clone());

@@ -367,7 +367,7 @@ fn hours(seconds: f64) -> String {
 
 fn table(columns: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let header = columns.iter().enumerate().map(|(position, name)| match position {
         0 => Cell::new(name),
         _ => right((*name).to_owned()),

@@ -20,6 +20,7 @@
 //! # Ok::<(), tonnage::diag::Error>(())
 //! ```
 
+use std::io::Read;
 use std::path::Path;
 
 use crate::diag::Result;
@@ -38,8 +39,20 @@ pub use write::{Compression, Writer};
 /// # Errors
 /// If the file cannot be read or breaks a rule; the error names the place.
 pub fn read_all(path: &Path) -> Result<Trace> {
+    collect(Reader::open(path)?)
+}
+
+/// Reads a whole trace from anywhere; `display_name` stands for the file in errors.
+///
+/// # Errors
+/// As for [`read_all`].
+pub fn read_from(reader: impl Read + Send + 'static, display_name: &str) -> Result<Trace> {
+    collect(Reader::from_read(reader, display_name)?)
+}
+
+fn collect(reader: Reader) -> Result<Trace> {
     let mut trace = Trace::default();
-    for item in Reader::open(path)? {
+    for item in reader {
         match item? {
             Item::Context(context) => trace.contexts.push(context),
             Item::Session(session) => trace.sessions.push(session),
