@@ -1,1 +1,10 @@
 //! Scenario files and the catalogue of GPUs and models.
+
+pub mod defaults;
+pub mod geometry;
+pub mod gpus;
+pub mod memory;
+pub mod model_config;
+pub mod models;
+pub mod precision;
+pub mod presets;

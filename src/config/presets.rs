@@ -1,0 +1,208 @@
+//! Step-time constants, fitted to measured runs and kernel tables, from `data/presets.csv`.
+//!
+//! A preset holds for one number of bits a weight and, from most to least exact, for one GPU, for
+//! an architecture, or for all GPUs of the fit.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::gpus::GpuSpec;
+use super::precision::WeightPrecision;
+
+/// For what a preset was fitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// This GPU.
+    Gpu,
+    /// GPUs of the same architecture.
+    Arch,
+    /// All GPUs of the fit.
+    Joint,
+}
+
+/// One row of the table. Efficiencies are fractions of the data sheet.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Preset {
+    /// Its name, for example `H100/8`.
+    #[serde(rename = "preset")]
+    pub id: String,
+    /// For what it was fitted.
+    pub level: Level,
+    /// GPU or architecture.
+    pub name: String,
+    /// Bits a weight.
+    pub weight_bits: u32,
+    /// Of memory bandwidth, reading weights.
+    pub e_m: f64,
+    /// Of the arithmetic peak, multiplying weights.
+    pub e_c: f64,
+    /// Of memory bandwidth, reading a 16-bit KV cache.
+    pub e_kv16: f64,
+    /// Of memory bandwidth, reading an 8-bit KV cache.
+    pub e_kv8: f64,
+    /// Of the 16-bit peak, in prefill attention.
+    pub e_a: f64,
+    /// Factor on prefill attention for heads of at most 64.
+    pub a64: f64,
+    /// Of the link, in all-reduces.
+    pub e_n: f64,
+    /// Host time of a step in ms.
+    pub t0_ms: f64,
+    /// Fixed time of a layer in us.
+    #[serde(rename = "tL_us_per_layer")]
+    pub layer_us: f64,
+    /// Fixed time of a layer with experts, on top, in us.
+    #[serde(rename = "tM_us_per_moe_layer")]
+    pub moe_layer_us: f64,
+    /// Time of a decoding sequence in us.
+    #[serde(rename = "tS_us_per_seq")]
+    pub sequence_us: f64,
+    /// Fixed time of an all-reduce in us.
+    #[serde(rename = "t_ar_us_per_allreduce")]
+    pub all_reduce_us: f64,
+    /// Extra share of KV reading in steps that also carry prefill.
+    pub kx: f64,
+    /// Passes over the hidden state a layer.
+    pub u1_passes: f64,
+    /// Passes over the hidden state a layer and routed copy.
+    pub u2_passes: f64,
+    /// Exponent with which reading weights and multiplying them combine.
+    pub q: f64,
+    /// Serving runs it rests on.
+    pub n_serving: u32,
+    /// Models in them.
+    pub n_serving_models: u32,
+    /// Steps from kernel tables it rests on.
+    pub n_kernel_steps: u32,
+    /// Steps composed from measured layers it rests on.
+    pub n_composed_steps: u32,
+    /// Mean absolute error in percent of the inter-token latency of those runs.
+    pub itl_mape_pct: Option<f64>,
+    /// Median of the same.
+    pub itl_median_pct: Option<f64>,
+    /// 90th percentile of the same.
+    pub itl_p90_pct: Option<f64>,
+    /// Mean absolute error with every row of the predicted model left out of the fit.
+    pub loo_itl_mape_pct: Option<f64>,
+    /// Median of the same.
+    pub loo_itl_median_pct: Option<f64>,
+    /// 90th percentile of the same.
+    pub loo_itl_p90_pct: Option<f64>,
+    /// Mean absolute error of decode attention at 32 Ki tokens and more against kernel tables.
+    pub long_attn_mape_pct: Option<f64>,
+    /// Mean absolute error of whole prefill and mixed steps against kernel tables.
+    pub prefill_mixed_step_mape_pct: Option<f64>,
+    /// What the row rests on, in words.
+    pub basis: String,
+}
+
+static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
+    csv::Reader::from_reader(include_str!("data/presets.csv").as_bytes())
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .expect("the preset table compiled in is well formed")
+});
+
+/// All presets.
+#[must_use]
+pub fn all() -> &'static [Preset] {
+    &PRESETS
+}
+
+/// The most exact preset for weights of this precision on `gpu`.
+#[must_use]
+pub fn lookup(gpu: &GpuSpec, weights: WeightPrecision) -> &'static Preset {
+    let find = |level: Level, name: &str| {
+        PRESETS.iter().find(|preset| {
+            preset.weight_bits == weights.bits() && preset.level == level && preset.name == name
+        })
+    };
+    find(Level::Gpu, &gpu.preset)
+        .or_else(|| find(Level::Arch, gpu.arch.name()))
+        .or_else(|| find(Level::Joint, "joint"))
+        .expect("the table has a joint row for every number of bits; a test reads it")
+}
+
+impl fmt::Display for Preset {
+    /// The preset, what it rests on and how far it was off, for the line that says how much to
+    /// trust an answer.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Gpu => "this GPU",
+            Level::Arch => "its architecture",
+            Level::Joint => "all GPUs of the fit, not this one",
+        };
+        write!(f, "preset {} ({level}): ", self.id)?;
+        let counts = [
+            (self.n_serving, "serving runs"),
+            (self.n_kernel_steps, "kernel-table steps"),
+            (self.n_composed_steps, "composed steps"),
+        ];
+        let counts: Vec<String> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        f.write_str(&counts.join(", "))?;
+        if let (Some(fit), Some(out)) = (self.itl_mape_pct, self.loo_itl_mape_pct) {
+            write!(f, "; mean ITL error {fit} % on them, {out} % on models left out")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::gpus;
+    use WeightPrecision::{Bits16, Fp8, Int4, Mxfp4, Nvfp4};
+
+    #[test]
+    fn the_most_exact_preset_wins() {
+        let id = |gpu, weights| lookup(gpus::find(gpu).unwrap(), weights).id.as_str();
+        assert_eq!(id("H100", Fp8), "H100/8");
+        assert_eq!(id("B300", Fp8), "blackwell/8");
+        assert_eq!(id("B300", Nvfp4), "B300/4");
+        assert_eq!(id("A6000", Bits16), "ampere/16");
+        assert_eq!(id("A100", Fp8), "joint/8");
+        assert_eq!(id("MI300X", Bits16), "joint/16");
+        assert_eq!(id("MI355X", Mxfp4), "joint/4");
+    }
+
+    #[test]
+    fn every_gpu_has_a_preset_in_every_precision() {
+        for gpu in gpus::all() {
+            for weights in [Bits16, Fp8, Nvfp4, Mxfp4, Int4] {
+                assert_eq!(lookup(gpu, weights).weight_bits, weights.bits());
+            }
+        }
+    }
+
+    #[test]
+    fn constants_are_in_range() {
+        for preset in all() {
+            let efficiencies =
+                [preset.e_m, preset.e_c, preset.e_kv16, preset.e_kv8, preset.e_a, preset.e_n];
+            // Above 1 a step could beat the data sheet.
+            assert!(efficiencies.iter().all(|e| (0.1..=1.0).contains(e)), "{}", preset.id);
+            assert!(preset.a64 >= 1.0 && preset.kx >= 0.0, "{}", preset.id);
+            // The step formula takes the root of a sum of squares.
+            assert_eq!(preset.q, 2.0, "{}", preset.id);
+        }
+    }
+
+    #[test]
+    fn the_trust_line_names_level_basis_and_error() {
+        let text = lookup(gpus::find("h100").unwrap(), Fp8).to_string();
+        assert_eq!(
+            text,
+            "preset H100/8 (this GPU): 50 serving runs, 832 kernel-table steps; mean ITL error \
+             4.5 % on them, 16.3 % on models left out"
+        );
+        let text = lookup(gpus::find("mi300x").unwrap(), Bits16).to_string();
+        assert!(text.contains("all GPUs of the fit, not this one"), "{text}");
+    }
+}
