@@ -12,11 +12,13 @@
 //! | 1 | [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`] |
+//! | 4 | [`engine`] |
 //! | 8 | [`cli`] |
 
 pub mod cli;
 pub mod config;
 pub mod diag;
+pub mod engine;
 pub mod stats;
 pub mod trace;
 pub mod units;

@@ -1,0 +1,3 @@
+//! One replica of the served model.
+
+pub mod step_time;

@@ -1,0 +1,388 @@
+//! How long one engine step takes, from what it computes.
+//!
+//! The time is a closed formula over the data sheet, with efficiencies fitted to measurements: all
+//! weights that the step touches are read once, its tokens are multiplied with them, each decoding
+//! sequence reads its KV cache, each prefill chunk attends to what came before. Reading and
+//! multiplying overlap, so they add like the sides of a right angle; the rest adds plainly.
+//! `docs/timing.md` gives the formula and how far to trust it.
+//!
+//! ```
+//! use tonnage::config::precision::{KvDtype, WeightPrecision};
+//! use tonnage::config::{gpus, models};
+//! use tonnage::engine::step_time::{StepCost, StepSetup};
+//!
+//! let model = models::find("Llama-3.1-8B")?;
+//! let cost = StepCost::new(&StepSetup {
+//!     model: &model,
+//!     gpu: gpus::find("H100")?,
+//!     tp: 1,
+//!     dp: 1,
+//!     weights: WeightPrecision::Bits16,
+//!     kv_dtype: KvDtype::Bf16,
+//! })?;
+//! let mut load = cost.empty_load();
+//! load.add_decode(60_000);
+//! let alone = cost.cost(&load).total();
+//! load.add_prefill(0, 2_048, false);
+//! assert!(cost.cost(&load).total() > alone);
+//! # Ok::<(), tonnage::diag::Error>(())
+//! ```
+
+use crate::config::geometry::ModelGeometry;
+use crate::config::gpus::GpuSpec;
+use crate::config::precision::{self, KvDtype, WeightPrecision};
+use crate::config::presets::{self, Preset};
+use crate::diag::{Error, Result, Warning};
+use crate::units::Span;
+
+mod api;
+mod load;
+#[cfg(test)]
+mod tests;
+
+pub use api::ApiTime;
+pub use load::StepLoad;
+
+/// Bytes a millisecond at 1 TB/s.
+const TB_S: f64 = 1e9;
+/// Operations a millisecond at 1 TFLOP/s.
+const TFLOP_S: f64 = 1e9;
+/// Bytes a millisecond at 1 GB/s.
+const GB_S: f64 = 1e6;
+/// Microseconds in a millisecond.
+const US: f64 = 1e-3;
+/// Bytes of an element of the hidden state, and of a weight of the output layer.
+const HIDDEN_BYTES: f64 = 2.0;
+/// Operations a weight and token: one multiplication, one addition.
+const FLOPS_PER_WEIGHT: f64 = 2.0;
+/// All-reduces a layer: after attention and after the feed-forward block.
+const ALL_REDUCES: f64 = 2.0;
+/// Heads up to this width attend more slowly.
+const SMALL_HEAD_DIM: u64 = 64;
+
+/// What runs on what.
+#[derive(Clone, Copy, Debug)]
+pub struct StepSetup<'a> {
+    /// The model.
+    pub model: &'a ModelGeometry,
+    /// The GPU.
+    pub gpu: &'a GpuSpec,
+    /// GPUs of the tensor-parallel group.
+    pub tp: u32,
+    /// Ranks of attention data parallelism; only 1 is modelled.
+    pub dp: u32,
+    /// How the weights are stored.
+    pub weights: WeightPrecision,
+    /// How keys and values are stored.
+    pub kv_dtype: KvDtype,
+}
+
+/// Calibration: multipliers on three groups of terms, 1 unless fitted to a deployment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    /// On host time and fixed times.
+    pub host: f64,
+    /// On weights, element-wise work and network.
+    pub linear: f64,
+    /// On attention, in decode and in prefill.
+    pub attention: f64,
+}
+
+impl Default for Factors {
+    fn default() -> Self {
+        Self { host: 1.0, linear: 1.0, attention: 1.0 }
+    }
+}
+
+/// One step's time, term by term in milliseconds, before calibration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTime {
+    /// W: reading weights.
+    pub weights_ms: f64,
+    /// F: multiplying them.
+    pub gemm_ms: f64,
+    /// K: reading the KV cache in decode.
+    pub kv_ms: f64,
+    /// A: attention of prefill chunks.
+    pub attention_ms: f64,
+    /// U: element-wise passes over the hidden state.
+    pub elementwise_ms: f64,
+    /// X: all-reduces.
+    pub network_ms: f64,
+    /// Host time and fixed times.
+    pub host_ms: f64,
+    factors: Factors,
+}
+
+impl StepTime {
+    /// The three groups that calibration scales: host, linear, attention; in milliseconds, before
+    /// scaling. Their scaled sum is the step.
+    #[must_use]
+    pub fn groups_ms(&self) -> [f64; 3] {
+        let Self { weights_ms, gemm_ms, .. } = *self;
+        let overlapped = (weights_ms * weights_ms + gemm_ms * gemm_ms).sqrt();
+        let linear = overlapped + self.network_ms + self.elementwise_ms;
+        [self.host_ms, linear, self.kv_ms + self.attention_ms]
+    }
+
+    /// The step's time in milliseconds, calibration included.
+    #[must_use]
+    pub fn total_ms(&self) -> f64 {
+        let [host, linear, attention] = self.groups_ms();
+        let Factors { host: s1, linear: s2, attention: s3 } = self.factors;
+        s1 * host + s2 * linear + s3 * attention
+    }
+
+    /// The step's time, rounded once to the nanosecond.
+    #[must_use]
+    pub fn total(&self) -> Span {
+        // A float-to-int cast saturates; the terms are finite and not negative.
+        Span((self.total_ms() * 1e6).round() as u64)
+    }
+}
+
+/// The step formula for one set-up, with everything that no step changes multiplied out.
+#[derive(Clone, Debug)]
+pub struct StepCost {
+    /// All times in ms.
+    weights_fixed: f64,
+    /// Of one expert in every layer that has experts.
+    weights_expert: f64,
+    experts: f64,
+    /// Share of the experts that one token does not touch.
+    miss: f64,
+    gemm_token: f64,
+    gemm_row: f64,
+    kv_full: f64,
+    kv_windowed: f64,
+    kv_mixed: f64,
+    attention_full: f64,
+    attention_windowed: f64,
+    elementwise_token: f64,
+    network_step: f64,
+    network_token: f64,
+    host_step: f64,
+    host_sequence: f64,
+    window: Option<u64>,
+    factors: Factors,
+    floor: Floor,
+    preset: &'static Preset,
+    warnings: Vec<Warning>,
+}
+
+/// The share of each term that the data sheet alone explains.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    weights: f64,
+    gemm: f64,
+    kv: f64,
+    attention: f64,
+}
+
+impl StepCost {
+    /// Multiplies out what no step changes.
+    ///
+    /// # Errors
+    /// The group does not fit the model or the node, `dp` is above 1, or the GPU cannot run the
+    /// precision.
+    pub fn new(setup: &StepSetup) -> Result<Self> {
+        let StepSetup { model, gpu, tp, dp, weights, kv_dtype } = *setup;
+        if dp != 1 {
+            return Err(
+                Error::found(dp, "1; attention data parallelism is not modelled").in_field("dp")
+            );
+        }
+        gpu.check_group(tp)?;
+        model.check_tp(tp)?;
+        let peak = precision::gemm_peak(gpu, weights)?;
+        let preset = presets::lookup(gpu, weights);
+        let rates = Rates::new(setup, preset, peak.tflops);
+        let gpus = f64::from(tp);
+        let layers = model.layers as f64;
+        let moe_layers = model.moe_layers() as f64;
+        let hidden = model.hidden as f64;
+        let (experts, per_token) =
+            model.moe.map_or((0.0, 0.0), |moe| (moe.experts as f64, moe.experts_per_token as f64));
+
+        let common = model.common_params() as f64;
+        let expert = moe_layers * model.expert_params() as f64;
+        let head = model.vocab as f64 * hidden;
+        let other_bytes = weights.other_bytes(model.moe.is_some());
+        let kv_layer = (model.kv_elements_per_gpu(tp) * kv_dtype.bytes()) as f64 / rates.kv;
+        // Two products (query by key, weight by value), and the pairs are counted in halves.
+        let pair_layer = 4.0 * model.attention_width() / gpus / rates.attention / 2.0;
+        let copies = preset.u1_passes * layers + preset.u2_passes * per_token * moe_layers;
+        let all_reduces = if tp > 1 { ALL_REDUCES * layers } else { 0.0 };
+        let moved = 2.0 * (gpus - 1.0) / gpus * hidden * HIDDEN_BYTES;
+        let fixed_us = preset.layer_us * layers + preset.moe_layer_us * moe_layers;
+        Ok(Self {
+            weights_fixed: (common * other_bytes + head * HIDDEN_BYTES) / gpus / rates.weights,
+            weights_expert: expert * weights.bytes() / gpus / rates.weights,
+            experts,
+            miss: if experts > 0.0 { 1.0 - per_token / experts } else { 1.0 },
+            gemm_token: FLOPS_PER_WEIGHT / gpus
+                * (common / rates.gemm_other + per_token * expert / rates.gemm),
+            gemm_row: FLOPS_PER_WEIGHT / gpus * head / rates.gemm_16,
+            kv_full: model.full_layers() as f64 * kv_layer,
+            kv_windowed: model.windowed_layers() as f64 * kv_layer,
+            kv_mixed: 1.0 + preset.kx,
+            attention_full: model.full_layers() as f64 * pair_layer,
+            attention_windowed: model.windowed_layers() as f64 * pair_layer,
+            elementwise_token: HIDDEN_BYTES * hidden * copies / (gpu.hbm_tb_s * TB_S),
+            network_step: all_reduces * preset.all_reduce_us * US,
+            network_token: all_reduces * moved / (preset.e_n * gpu.group_link_gb_s(tp) * GB_S),
+            host_step: preset.t0_ms + fixed_us * US,
+            host_sequence: preset.sequence_us * US,
+            window: model.window.map(|window| window.tokens),
+            factors: Factors::default(),
+            floor: rates.floor,
+            preset,
+            warnings: warnings(setup, peak.note),
+        })
+    }
+
+    /// The same with multipliers from a calibration.
+    ///
+    /// # Errors
+    /// A multiplier that is no number above zero, or with which steps would beat the data sheet.
+    pub fn with_factors(mut self, factors: Factors) -> Result<Self> {
+        let bounds = [
+            ("host", factors.host, 0.0),
+            ("linear", factors.linear, self.floor.weights.max(self.floor.gemm)),
+            ("attention", factors.attention, self.floor.kv.max(self.floor.attention)),
+        ];
+        for (field, found, least) in bounds {
+            if !(found.is_finite() && found > 0.0 && found >= least) {
+                let allowed = format!("{least} or more: below it a step beats the data sheet");
+                let allowed = if least == 0.0 { "a number above 0".to_owned() } else { allowed };
+                return Err(Error::found(found, allowed).in_field(field));
+            }
+        }
+        self.factors = factors;
+        Ok(self)
+    }
+
+    /// A load to add to, which knows the model's attention window.
+    #[must_use]
+    pub fn empty_load(&self) -> StepLoad {
+        StepLoad::new(self.window)
+    }
+
+    /// The preset behind the constants, and how far it was off.
+    #[must_use]
+    pub fn preset(&self) -> &'static Preset {
+        self.preset
+    }
+
+    /// What to check before the times are trusted.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// The time of a step with this load.
+    #[must_use]
+    pub fn cost(&self, load: &StepLoad) -> StepTime {
+        debug_assert!(load.window() == self.window, "the load was made for another model");
+        debug_assert!(load.tokens() > 0, "an empty step");
+        let tokens = load.tokens() as f64;
+        let touched = self.experts * (1.0 - power(self.miss, load.tokens()));
+        let mixed = load.prefill_tokens() > 0 && load.decode_seqs() > 0;
+        let kv = self.kv_full * load.decode_context() as f64
+            + self.kv_windowed * load.decode_context_windowed() as f64;
+        let time = StepTime {
+            weights_ms: self.weights_fixed + self.weights_expert * touched,
+            gemm_ms: self.gemm_token * tokens + self.gemm_row * load.output_rows() as f64,
+            kv_ms: if mixed { self.kv_mixed * kv } else { kv },
+            attention_ms: self.attention_full * load.prefill_half_pairs() as f64
+                + self.attention_windowed * load.prefill_half_pairs_windowed() as f64,
+            elementwise_ms: self.elementwise_token * tokens,
+            network_ms: self.network_step + self.network_token * tokens,
+            host_ms: self.host_step + self.host_sequence * load.decode_seqs() as f64,
+            factors: self.factors,
+        };
+        debug_assert!(
+            time.total_ms() >= self.floor_ms(&time, mixed) * (1.0 - 1e-12),
+            "a step beats the data sheet: {time:?}"
+        );
+        time
+    }
+
+    /// The least time that the data sheet allows for a step of these terms: all bytes at full
+    /// bandwidth, or all multiplications at full rate.
+    fn floor_ms(&self, time: &StepTime, mixed: bool) -> f64 {
+        let kv = time.kv_ms / if mixed { self.kv_mixed } else { 1.0 };
+        let bytes = time.weights_ms * self.floor.weights + kv * self.floor.kv;
+        let flops = time.gemm_ms * self.floor.gemm + time.attention_ms * self.floor.attention;
+        bytes.max(flops)
+    }
+
+    /// The data-sheet floor of a step with this load, in milliseconds.
+    #[must_use]
+    pub fn data_sheet_ms(&self, load: &StepLoad) -> f64 {
+        let mixed = load.prefill_tokens() > 0 && load.decode_seqs() > 0;
+        self.floor_ms(&self.cost(load), mixed)
+    }
+}
+
+fn warnings(setup: &StepSetup, peak_note: Option<String>) -> Vec<Warning> {
+    let StepSetup { gpu, tp, .. } = *setup;
+    let mut list: Vec<String> = peak_note.into_iter().collect();
+    if tp > gpu.link_world {
+        list.push(format!(
+            "{tp} x {}: the group reduces over PCIe at {} GB/s, which few measurements cover",
+            gpu.name, gpu.pcie_gb_s
+        ));
+    }
+    list.into_iter().map(Warning).collect()
+}
+
+/// Rates that are reached, in bytes or operations a millisecond.
+struct Rates {
+    weights: f64,
+    gemm: f64,
+    gemm_other: f64,
+    gemm_16: f64,
+    kv: f64,
+    attention: f64,
+    floor: Floor,
+}
+
+impl Rates {
+    fn new(setup: &StepSetup, preset: &Preset, peak_tflops: f64) -> Self {
+        let StepSetup { model, gpu, weights, kv_dtype, .. } = *setup;
+        let other_is_16_bit = weights.other_bytes(model.moe.is_some()) == 2.0;
+        let other_tflops = if other_is_16_bit { gpu.tflops_16 } else { peak_tflops };
+        let kv_efficiency = if kv_dtype.bytes() == 1 { preset.e_kv8 } else { preset.e_kv16 };
+        let small = model.plain_head_dim().is_some_and(|width| width <= SMALL_HEAD_DIM);
+        let small_heads = if small { preset.a64 } else { 1.0 };
+        Self {
+            weights: preset.e_m * gpu.hbm_tb_s * TB_S,
+            gemm: preset.e_c * peak_tflops * TFLOP_S,
+            gemm_other: preset.e_c * other_tflops * TFLOP_S,
+            gemm_16: preset.e_c * gpu.tflops_16 * TFLOP_S,
+            kv: kv_efficiency * gpu.hbm_tb_s * TB_S,
+            attention: preset.e_a * gpu.tflops_16 * TFLOP_S / small_heads,
+            floor: Floor {
+                weights: preset.e_m,
+                gemm: preset.e_c,
+                kv: kv_efficiency,
+                attention: preset.e_a / small_heads,
+            },
+        }
+    }
+}
+
+/// `base` to a whole power by squaring: only multiplications, so that every platform gets the same
+/// bits, which the mathematics library does not promise.
+fn power(base: f64, exponent: u64) -> f64 {
+    let (mut result, mut square, mut left) = (1.0, base, exponent);
+    while left > 0 {
+        if left & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    result
+}
