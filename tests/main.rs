@@ -1,0 +1,7 @@
+//! The integration tests, in one binary.
+#![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
+
+mod main {
+    mod memory;
+    mod model_config;
+}
