@@ -38,7 +38,7 @@ enum Command {
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
-    Memory(memory::Args),
+    Memory(Box<memory::Args>),
 }
 
 /// How a command ended that did not fail.

@@ -1,7 +1,6 @@
 //! Scenario files and the catalogue of GPUs and models.
 
 pub mod defaults;
-pub mod document;
 pub mod geometry;
 pub mod gpus;
 pub mod memory;
@@ -9,5 +8,3 @@ pub mod model_config;
 pub mod models;
 pub mod precision;
 pub mod presets;
-pub mod scenario;
-pub mod serving;
