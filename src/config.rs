@@ -1,6 +1,7 @@
 //! Scenario files and the catalogue of GPUs and models.
 
 pub mod defaults;
+pub mod document;
 pub mod geometry;
 pub mod gpus;
 pub mod memory;
@@ -8,3 +9,5 @@ pub mod model_config;
 pub mod models;
 pub mod precision;
 pub mod presets;
+pub mod scenario;
+pub mod serving;

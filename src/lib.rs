@@ -12,13 +12,22 @@
 //! | 1 | [`queue`], [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`] |
-//! | 4 | [`engine`] |
+//! | 4 | [`engine`], [`observe`] |
+//! | 5 | [`fleet`] |
+//! | 6 | [`sizing`] |
+//! | 7 | [`report`] |
 //! | 8 | [`cli`] |
 
 pub mod cli;
 pub mod config;
 pub mod diag;
 pub mod engine;
+pub mod fleet;
+pub mod observe;
+pub mod queue;
+pub mod report;
+pub mod rng;
+pub mod sizing;
 pub mod stats;
 pub mod trace;
 pub mod units;

@@ -4,4 +4,5 @@
 mod main {
     mod memory;
     mod model_config;
+    mod tidy;
 }
