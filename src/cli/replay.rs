@@ -50,9 +50,7 @@ fn write_tables(folder: &Path, case: &Case, trace: &Trace, run: &Run) -> Result<
     write_whole(&folder.join("calls.csv"), |out| {
         report::csv::calls(run, &case.workload, &ids, out)
     })?;
-    write_whole(&folder.join("tasks.csv"), |out| {
-        report::csv::tasks(run, &stretches, &ids, out)
-    })
+    write_whole(&folder.join("tasks.csv"), |out| report::csv::tasks(run, &stretches, &ids, out))
 }
 
 /// Writes a file that appears under its name only when it is complete.

@@ -167,7 +167,7 @@ impl Document {
     /// # Errors
     /// A value of another type or out of range.
     pub fn whole(&self, key: &str, min: u64, max: u64) -> Result<Option<u64>> {
-        self.typed(key, &format!("a whole number from {min} to {max}"), |value| {
+        self.typed(key, format!("a whole number from {min} to {max}"), |value| {
             let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
             number.filter(|number| (min..=max).contains(number))
         })
@@ -178,7 +178,7 @@ impl Document {
     /// # Errors
     /// A value of another type or out of range.
     pub fn number(&self, key: &str, min: f64, max: f64) -> Result<Option<f64>> {
-        self.typed(key, &format!("a number from {min} to {max}"), |value| {
+        self.typed(key, format!("a number from {min} to {max}"), |value| {
             let number = value.as_float().or(value.as_integer().map(|number| number as f64));
             number.filter(|number| (min..=max).contains(number))
         })

@@ -59,17 +59,61 @@ pub struct Unmodelled {
 
 /// Every such key: refused by name unless its value switches it off.
 pub const UNMODELLED: &[Unmodelled] = &[
-    Unmodelled { key: "engine.pipeline_parallel_size", neutral: &["1"], what: "pipeline parallelism" },
-    Unmodelled { key: "engine.data_parallel_size", neutral: &["1"], what: "data-parallel attention" },
-    Unmodelled { key: "engine.enable_expert_parallel", neutral: &["false"], what: "expert parallelism" },
-    Unmodelled { key: "engine.decode_context_parallel_size", neutral: &["1"], what: "context parallelism" },
-    Unmodelled { key: "engine.speculative_config", neutral: &["", "none"], what: "speculative decoding" },
-    Unmodelled { key: "engine.num_speculative_tokens", neutral: &["0"], what: "speculative decoding" },
-    Unmodelled { key: "engine.kv_offloading_size", neutral: &["0", "0.0"], what: "a KV tier in host memory" },
-    Unmodelled { key: "engine.cpu_offload_gb", neutral: &["0", "0.0"], what: "weights in host memory" },
-    Unmodelled { key: "engine.swap_space", neutral: &["0", "0.0"], what: "swapping, which vLLM no longer has" },
-    Unmodelled { key: "engine.kv_transfer_config", neutral: &["", "none"], what: "KV connectors and disaggregated prefill" },
-    Unmodelled { key: "engine.enable_chunked_prefill", neutral: &["true"], what: "whole-prompt prefill" },
+    Unmodelled {
+        key: "engine.pipeline_parallel_size",
+        neutral: &["1"],
+        what: "pipeline parallelism",
+    },
+    Unmodelled {
+        key: "engine.data_parallel_size",
+        neutral: &["1"],
+        what: "data-parallel attention",
+    },
+    Unmodelled {
+        key: "engine.enable_expert_parallel",
+        neutral: &["false"],
+        what: "expert parallelism",
+    },
+    Unmodelled {
+        key: "engine.decode_context_parallel_size",
+        neutral: &["1"],
+        what: "context parallelism",
+    },
+    Unmodelled {
+        key: "engine.speculative_config",
+        neutral: &["", "none"],
+        what: "speculative decoding",
+    },
+    Unmodelled {
+        key: "engine.num_speculative_tokens",
+        neutral: &["0"],
+        what: "speculative decoding",
+    },
+    Unmodelled {
+        key: "engine.kv_offloading_size",
+        neutral: &["0", "0.0"],
+        what: "a KV tier in host memory",
+    },
+    Unmodelled {
+        key: "engine.cpu_offload_gb",
+        neutral: &["0", "0.0"],
+        what: "weights in host memory",
+    },
+    Unmodelled {
+        key: "engine.swap_space",
+        neutral: &["0", "0.0"],
+        what: "swapping, which vLLM no longer has",
+    },
+    Unmodelled {
+        key: "engine.kv_transfer_config",
+        neutral: &["", "none"],
+        what: "KV connectors and disaggregated prefill",
+    },
+    Unmodelled {
+        key: "engine.enable_chunked_prefill",
+        neutral: &["true"],
+        what: "whole-prompt prefill",
+    },
     Unmodelled { key: "engine.enable_lora", neutral: &["false"], what: "LoRA adapters" },
 ];
 
@@ -115,8 +159,7 @@ impl Serving {
         let tp = document.whole("engine.tensor_parallel_size", 1, 64)?.unwrap_or(1) as u32;
         let mut request = MemoryRequest::new(&model, gpu, tp);
         if let Some(text) = document.text("engine.quantization")? {
-            request.weights =
-                WeightPrecision::parse(&text).map_err(at("engine.quantization"))?;
+            request.weights = WeightPrecision::parse(&text).map_err(at("engine.quantization"))?;
         }
         if let Some(text) = document.text("engine.kv_cache_dtype")? {
             request.kv_dtype =

@@ -22,13 +22,8 @@ impl AloneTimes {
     #[must_use]
     pub fn new(setup: &Setup, workload: &Workload) -> Self {
         let engine = EngineConfig { pool: Pool::Unlimited, ..setup.engine.clone() };
-        let setup = Setup {
-            replicas: 1,
-            engine,
-            warmup: Span::ZERO,
-            window: None,
-            ..setup.clone()
-        };
+        let setup =
+            Setup { replicas: 1, engine, warmup: Span::ZERO, window: None, ..setup.clone() };
         Self { setup, task_llm: workload.sessions.iter().map(|_| OnceLock::new()).collect() }
     }
 

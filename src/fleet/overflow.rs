@@ -95,11 +95,10 @@ mod tests {
     #[test]
     fn a_prompt_that_leaves_room_for_one_token_is_as_recorded() {
         let fit = fit(Tokens(99_999), Tokens(90_000), &base(0), OnOverflow::Reject, LIMIT);
-        assert_eq!((fit.prompt, fit.kept, fit.verdict), (
-            Tokens(99_999),
-            Tokens(90_000),
-            Verdict::Fits
-        ));
+        assert_eq!(
+            (fit.prompt, fit.kept, fit.verdict),
+            (Tokens(99_999), Tokens(90_000), Verdict::Fits)
+        );
     }
 
     #[test]
@@ -131,8 +130,7 @@ mod tests {
 
     #[test]
     fn a_context_too_small_for_a_compaction_rejects() {
-        let fit =
-            fit(Tokens(50_000), Tokens::ZERO, &base(0), OnOverflow::Compact, Tokens(32_768));
+        let fit = fit(Tokens(50_000), Tokens::ZERO, &base(0), OnOverflow::Compact, Tokens(32_768));
         assert_eq!(fit.verdict, Verdict::Rejected);
     }
 }

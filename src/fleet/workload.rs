@@ -150,7 +150,7 @@ impl Workload {
         &mut self,
         session: &Session,
         models: &BTreeMap<Name, Name>,
-        contexts: &FxHashMap<&str, u32>,
+        numbers: &FxHashMap<&str, u32>,
     ) -> SessionPlan {
         let mut turns: BTreeMap<u32, u32> = BTreeMap::new();
         for call in &session.calls {
@@ -173,7 +173,7 @@ impl Workload {
             let base = match &call.base {
                 Base::None => BasePlan::None,
                 Base::Call(base) => BasePlan::Call(*base),
-                Base::Shared(name) => BasePlan::Context(contexts[&**name]),
+                Base::Shared(name) => BasePlan::Context(numbers[&**name]),
             };
             if let BasePlan::Call(base) = base
                 && calls[base as usize].model != model

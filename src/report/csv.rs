@@ -12,10 +12,29 @@ use crate::units::Time;
 
 /// Columns of the table of calls.
 const CALL_COLUMNS: [&str; 23] = [
-    "play", "session", "call", "lane", "model", "replica", "outcome", "in_window", "dispatched_s",
-    "queued_s", "scheduled_s", "first_token_s", "last_token_s", "ended_s", "prompt_tokens",
-    "cached_tokens", "infinite_cache_tokens", "prefilled_tokens", "output_tokens", "preemptions",
-    "tokens_lost", "compacted", "places",
+    "play",
+    "session",
+    "call",
+    "lane",
+    "model",
+    "replica",
+    "outcome",
+    "in_window",
+    "dispatched_s",
+    "queued_s",
+    "scheduled_s",
+    "first_token_s",
+    "last_token_s",
+    "ended_s",
+    "prompt_tokens",
+    "cached_tokens",
+    "infinite_cache_tokens",
+    "prefilled_tokens",
+    "output_tokens",
+    "preemptions",
+    "tokens_lost",
+    "compacted",
+    "places",
 ];
 
 /// Writes a row per call, in the order in which they ended. `ids` are the sessions' ids.
@@ -91,8 +110,18 @@ pub fn tasks(
 ) -> Result<(), Error> {
     let mut table = Writer::from_writer(out);
     table.write_record([
-        "play", "session", "in_window", "failed", "started_s", "ended_s", "session_s", "task_s",
-        "task_llm_s", "stretch", "turns", "calls",
+        "play",
+        "session",
+        "in_window",
+        "failed",
+        "started_s",
+        "ended_s",
+        "session_s",
+        "task_s",
+        "task_llm_s",
+        "stretch",
+        "turns",
+        "calls",
     ])?;
     for (task, stretch) in run.records.tasks.iter().zip(stretches) {
         table.write_record([

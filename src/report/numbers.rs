@@ -3,16 +3,15 @@
 /// A number with three significant digits or so, and no more decimals than it needs.
 pub(super) fn short(value: f64) -> String {
     let magnitude = value.abs();
-    let text = match magnitude {
-        _ if magnitude >= 1_000.0 => return grouped(value.round() as i64),
+    match magnitude {
+        _ if magnitude >= 1_000.0 => grouped(value.round() as i64),
         _ if magnitude >= 100.0 => format!("{value:.0}"),
         _ if magnitude >= 10.0 => format!("{value:.1}"),
         _ if magnitude >= 1.0 => format!("{value:.2}"),
         _ if magnitude >= 0.001 => format!("{value:.3}"),
         _ if magnitude > 0.0 => format!("{value:.2e}"),
         _ => "0".to_owned(),
-    };
-    text
+    }
 }
 
 /// A number or a dash.
@@ -23,7 +22,11 @@ pub(super) fn short_or_dash(value: Option<f64>) -> String {
 /// A share as per cent.
 pub(super) fn percent(share: f64) -> String {
     let value = share * 100.0;
-    if value != 0.0 && value.abs() < 0.1 { format!("{value:.3} %") } else { format!("{value:.1} %") }
+    if value != 0.0 && value.abs() < 0.1 {
+        format!("{value:.3} %")
+    } else {
+        format!("{value:.1} %")
+    }
 }
 
 /// A share as per cent, or a dash.

@@ -58,9 +58,7 @@ impl Judged {
             None => f64::NEG_INFINITY,
         };
         let positions = 0..self.verdicts.len();
-        positions.min_by(|&a, &b| {
-            margin(&self.verdicts[a]).total_cmp(&margin(&self.verdicts[b]))
-        })
+        positions.min_by(|&a, &b| margin(&self.verdicts[a]).total_cmp(&margin(&self.verdicts[b])))
     }
 }
 

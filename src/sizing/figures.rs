@@ -510,8 +510,7 @@ fn gpu_use(run: &Run, tp: u32, tasks: u64, recompute_share: f64) -> GpuUse {
     let decoded: u64 = run.replicas.iter().map(|replica| replica.decode_tokens).sum();
     let time = (run.window.until - run.window.from).secs() * run.replicas.len() as f64;
     let share = (busy > 0.0).then(|| decode / busy);
-    let per_task =
-        |secs: f64| (tasks > 0).then(|| secs * f64::from(tp) / tasks as f64);
+    let per_task = |secs: f64| (tasks > 0).then(|| secs * f64::from(tp) / tasks as f64);
     let prefill = busy - decode;
     GpuUse {
         idle: 1.0 - busy / time,
@@ -553,9 +552,9 @@ fn burst(measures: &Measures<'_>) -> Option<Burst> {
         calls.partition_point(|call| call.dispatched < end)
     };
     // The first of equally busy minutes.
-    let (first, last) = (0..calls.len()).map(|first| (first, end_of(first))).reduce(|a, b| {
-        if b.1 - b.0 > a.1 - a.0 { b } else { a }
-    })?;
+    let (first, last) = (0..calls.len())
+        .map(|first| (first, end_of(first)))
+        .reduce(|a, b| if b.1 - b.0 > a.1 - a.0 { b } else { a })?;
     let start = calls[first].dispatched;
     let waits = calls[first..last].iter().map(|call| call.queue().secs()).collect();
     let mut changes: Vec<(Time, i64)> =

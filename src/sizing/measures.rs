@@ -143,9 +143,7 @@ impl<'a> Measures<'a> {
     fn session_passes(&self, session: u32, filter: Option<&Filter>) -> bool {
         let plan = &self.workload.sessions[session as usize].calls[0];
         match filter {
-            Some(Filter::Profile(name)) => {
-                *self.workload.profiles[plan.profile as usize] == **name
-            }
+            Some(Filter::Profile(name)) => *self.workload.profiles[plan.profile as usize] == **name,
             Some(Filter::Tenant(name)) => *self.workload.tenants[plan.tenant as usize] == **name,
             // The others narrow single calls; the language refuses them elsewhere.
             _ => true,

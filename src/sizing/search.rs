@@ -33,10 +33,7 @@ impl<J: Candidate> Search<J> {
     ///
     /// # Errors
     /// The first error of a simulation, by size.
-    pub fn run(
-        max_replicas: u32,
-        simulate: impl Fn(u32) -> Result<J> + Sync,
-    ) -> Result<Self> {
+    pub fn run(max_replicas: u32, simulate: impl Fn(u32) -> Result<J> + Sync) -> Result<Self> {
         let mut search = Self { tried: Vec::new(), smallest: None, max_replicas };
         let mut size = 1;
         while search.passing().is_none() && size <= max_replicas {
@@ -82,7 +79,8 @@ impl<J: Candidate> Search<J> {
 
     /// The largest size below `size` that failed; 0, which no fleet is, if none did.
     fn failing_below(&self, size: u32) -> u32 {
-        let below = self.tried.iter().rev().find(|judged| judged.replicas() < size && !judged.met());
+        let below =
+            self.tried.iter().rev().find(|judged| judged.replicas() < size && !judged.met());
         below.map_or(0, |judged| judged.replicas())
     }
 
@@ -103,7 +101,8 @@ impl<J: Candidate> Search<J> {
     #[must_use]
     pub fn failing_above_answer(&self) -> Vec<u32> {
         let Some(smallest) = self.smallest else { return Vec::new() };
-        let above = self.tried.iter().filter(|judged| judged.replicas() > smallest && !judged.met());
+        let above =
+            self.tried.iter().filter(|judged| judged.replicas() > smallest && !judged.met());
         above.map(|judged| judged.replicas()).collect()
     }
 }
