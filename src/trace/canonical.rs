@@ -152,3 +152,6 @@ const fn mark(event: AfterEvent) -> &'static str {
 
 /// What starts the name of a shared context where a session or a call could stand.
 const SHARED_MARK: char = '@';
+
+#[cfg(test)]
+mod tests;

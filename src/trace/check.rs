@@ -8,7 +8,9 @@
 //! nothing, calls that wait for another's dispatch only, clients' times that do not add up to the
 //! recorded ones.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
 
 use crate::diag::{Error, Result, nearest};
 use crate::trace::record::{AfterEvent, Base, Call, Cause, Name, Session, SharedContext};
@@ -35,7 +37,7 @@ pub struct Fault {
 /// Checks the items of one trace, in order.
 #[derive(Debug, Default)]
 pub struct Checker {
-    contexts: FxHashMap<Name, Tokens>,
+    contexts: BTreeMap<Name, Tokens>,
     sessions: FxHashSet<Name>,
     last_start: Span,
 }
@@ -144,10 +146,7 @@ impl Checker {
     fn declared(&self, name: &Name) -> Result<Tokens> {
         self.contexts.get(name).copied().ok_or_else(|| {
             let error = Error::new(format!("`@{name}` is not declared above")).in_field("base");
-            // The names are compared one by one, so their order does not matter, save on a tie.
-            let mut known: Vec<&str> = self.contexts.keys().map(|name| &**name).collect();
-            known.sort_unstable();
-            match nearest(name, known) {
+            match nearest(name, self.contexts.keys().map(|name| &**name)) {
                 Some(near) => error.help(format!("did you mean `@{near}`?")),
                 None => error.help("a row with session `@name` declares it, before its first use"),
             }
@@ -320,4 +319,116 @@ fn surely_finished(calls: &[Call], number: usize, base: u32) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::canonical::Reader;
+    use crate::trace::record::{After, Item};
+
+    /// Calls of a session, each waiting as written, the last quoting the output of call 0.
+    fn last_quotes_first(afters: &[&str]) -> Result<()> {
+        let mut text = String::from(
+            "session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,base,\
+             kept_tokens,prompt_tokens,output_tokens,tools,status\n",
+        );
+        for (number, after) in afters.iter().enumerate() {
+            let last = number + 1 == afters.len();
+            let (base, kept) = if last { ("0", 15) } else { ("", 0) };
+            text += &format!("s,{number},0,{after},0,user,0,0,m,,,,{base},{kept},20,5,,ok\n");
+        }
+        let text = std::io::Cursor::new(text.replacen(",20,5,", ",10,5,", 1));
+        Reader::from_read(text, "t")?.collect::<Result<Vec<Item>>>().map(|_| ())
+    }
+
+    #[test]
+    fn an_output_can_be_quoted_once_it_is_surely_there() {
+        for afters in [
+            &["", "0"][..],
+            &["", "0", "1"],
+            // Call 1 was dispatched, so what it waits for has happened.
+            &["", "0", "1d"],
+            &["", "", "0;1", "2d", "3"],
+        ] {
+            assert_eq!(last_quotes_first(afters), Ok(()), "{afters:?}");
+        }
+        for afters in [&["", ""][..], &["", "0d"], &["", "0d", "1"], &["", "", "1"]] {
+            let error = last_quotes_first(afters).unwrap_err().to_string();
+            assert!(error.contains("which need not have finished"), "{afters:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_search_for_an_end_is_short_in_long_sessions() {
+        let call = |after: Vec<u32>| {
+            let after = after.iter().map(|call| After { call: *call, event: AfterEvent::Finished });
+            after.collect::<Vec<_>>()
+        };
+        // Every call waits for the two before it: exponentially many ways lead down.
+        let afters: Vec<Vec<After>> =
+            (0..2_000u32).map(|n| call((n.saturating_sub(2)..n).collect())).collect();
+        let calls: Vec<Call> = afters.into_iter().map(call_waiting).collect();
+        assert!(surely_finished(&calls, 1_999, 0));
+    }
+
+    fn call_waiting(after: Vec<After>) -> Call {
+        Call {
+            at: Span::ZERO,
+            after,
+            gap: Span::ZERO,
+            cause: Cause::User,
+            turn: 0,
+            lane: 0,
+            model: "m".into(),
+            tenant: "".into(),
+            user: "".into(),
+            profile: "".into(),
+            base: Base::None,
+            kept_tokens: Tokens(0),
+            prompt_tokens: Tokens(1),
+            output_tokens: Tokens(1),
+            tools: None,
+            status: Default::default(),
+            finish: Default::default(),
+            priority: 0,
+            key: None,
+            stream: None,
+            max_tokens: None,
+            retries: 0,
+            seen_cached: None,
+            seen_ttft: None,
+            seen_duration: None,
+        }
+    }
+
+    fn session(id: &str, calls: Vec<Call>) -> Session {
+        Session { id: id.into(), calls }
+    }
+
+    #[test]
+    fn a_fault_names_call_and_field() {
+        let mut late = call_waiting(vec![]);
+        late.lane = NUMBER_MAX + 1;
+        let calls = vec![call_waiting(vec![]), late];
+        let fault = Checker::default().session(&session("s", calls)).unwrap_err();
+        assert_eq!((fault.call, fault.error.place().field.as_deref()), (1, Some("lane")));
+        let fault = Checker::default().session(&session("s", vec![])).unwrap_err();
+        assert!(fault.error.to_string().contains("has no call"));
+        let fault = Checker::default().session(&session("@s", vec![])).unwrap_err();
+        assert!(fault.error.to_string().contains("without a leading `@`"));
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let fault = Checker::default().session(&session(&long, vec![])).unwrap_err();
+        assert!(fault.error.to_string().contains("513 bytes long"));
+    }
+
+    #[test]
+    fn a_session_is_known_once_it_was_checked() {
+        let mut checker = Checker::default();
+        let once = session("s", vec![call_waiting(vec![])]);
+        assert!(!checker.knows("s"));
+        assert_eq!(checker.session(&once), Ok(()));
+        assert!(checker.knows("s"));
+        assert!(checker.session(&once).is_err());
+    }
 }
