@@ -267,7 +267,13 @@ fn kept(kept: Tokens, prompt: Tokens, base: Option<(String, Tokens)>) -> Result<
 
 /// What a call waits for has happened before it.
 fn after(call: &Call, number: usize, calls: usize) -> Result<()> {
-    for (place, entry) in call.after.iter().enumerate() {
+    let mut sorted = call.after.clone();
+    sorted.sort_unstable();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        let named = twice[0].call;
+        return Err(Error::new(format!("call {named} stands twice")).in_field("after"));
+    }
+    for entry in &call.after {
         let named = entry.call as usize;
         let wrong = if named == number {
             format!("call {named} cannot wait for itself")
@@ -275,8 +281,6 @@ fn after(call: &Call, number: usize, calls: usize) -> Result<()> {
             format!("the session has no call {named}")
         } else if named > number {
             format!("call {number} cannot wait for call {named}, which is dispatched later")
-        } else if call.after[..place].contains(entry) {
-            format!("call {named} stands twice")
         } else {
             continue;
         };

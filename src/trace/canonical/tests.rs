@@ -69,7 +69,8 @@ fn the_header_decides_and_data_frames_are_understood() {
     let text = "\u{feff}status,stream,tools,max_tokens,seen_ttft_s,output_tokens,prompt_tokens,\
                 kept_tokens,base,profile,user,tenant,model,lane,turn,cause,gap_s,after,at_s,call,\
                 session\r\n\
-                ok,True,12.0,4096.0,1e-05,5,10,0,,,,,m,0,0,user,0.0,,2.5E1,0,s\r\n";
+                ok,True,12.0,4096.0,1e-05,5,10,0,,,,,m,0,0,user,0.0,,2.5E1,0,s\r\n\
+                ok,,,,,5,10,10,0.0,,,,m,0,0,tool,0.0,0.0,2.5E1,1,s\r\n";
     let items = read(text).unwrap();
     let Item::Session(session) = &items[0] else { panic!("{items:?}") };
     let call = &session.calls[0];
@@ -77,6 +78,8 @@ fn the_header_decides_and_data_frames_are_understood() {
     assert_eq!(call.max_tokens, Some(Tokens(4096)));
     assert_eq!(call.seen_ttft, Some(Span::from_micros(10)));
     assert_eq!(call.at, Span::from_secs(25));
+    assert_eq!(session.calls[1].base, Base::Call(0));
+    assert_eq!(session.calls[1].after, [After { call: 0, event: AfterEvent::Finished }]);
 }
 
 #[test]
