@@ -4,5 +4,6 @@
 mod main {
     mod memory;
     mod model_config;
+    mod stats;
     mod tidy;
 }

@@ -122,14 +122,19 @@ impl Column {
 }
 
 /// The words of an enumerated column.
-trait Words: Copy + Eq + 'static {
+pub(crate) trait Words: Copy + Eq + 'static {
     /// Every value with its word.
     const WORDS: &[(&'static str, Self)];
 
+    /// The place of a value among them.
+    fn place(self) -> usize {
+        // Every value has its word, so the first is never a stand-in.
+        Self::WORDS.iter().position(|(_, value)| *value == self).unwrap_or_default()
+    }
+
     /// The word of a value.
     fn word(self) -> &'static str {
-        let word = Self::WORDS.iter().find(|(_, value)| *value == self);
-        word.map_or("", |(word, _)| *word)
+        Self::WORDS[self.place()].0
     }
 }
 
@@ -165,3 +170,6 @@ const fn mark(event: AfterEvent) -> &'static str {
 
 /// What starts the name of a shared context where a session or a call could stand.
 const SHARED_MARK: char = '@';
+
+#[cfg(test)]
+mod tests;

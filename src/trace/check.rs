@@ -267,7 +267,13 @@ fn kept(kept: Tokens, prompt: Tokens, base: Option<(String, Tokens)>) -> Result<
 
 /// What a call waits for has happened before it.
 fn after(call: &Call, number: usize, calls: usize) -> Result<()> {
-    for (place, entry) in call.after.iter().enumerate() {
+    let mut sorted = call.after.clone();
+    sorted.sort_unstable();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        let named = twice[0].call;
+        return Err(Error::new(format!("call {named} stands twice")).in_field("after"));
+    }
+    for entry in &call.after {
         let named = entry.call as usize;
         let wrong = if named == number {
             format!("call {named} cannot wait for itself")
@@ -275,8 +281,6 @@ fn after(call: &Call, number: usize, calls: usize) -> Result<()> {
             format!("the session has no call {named}")
         } else if named > number {
             format!("call {number} cannot wait for call {named}, which is dispatched later")
-        } else if call.after[..place].contains(entry) {
-            format!("call {named} stands twice")
         } else {
             continue;
         };
@@ -319,4 +323,116 @@ fn surely_finished(calls: &[Call], number: usize, base: u32) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::canonical::Reader;
+    use crate::trace::record::{After, Item};
+
+    /// Calls of a session, each waiting as written, the last quoting the output of call 0.
+    fn last_quotes_first(afters: &[&str]) -> Result<()> {
+        let mut text = String::from(
+            "session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,base,\
+             kept_tokens,prompt_tokens,output_tokens,tools,status\n",
+        );
+        for (number, after) in afters.iter().enumerate() {
+            let last = number + 1 == afters.len();
+            let (base, kept) = if last { ("0", 15) } else { ("", 0) };
+            text += &format!("s,{number},0,{after},0,user,0,0,m,,,,{base},{kept},20,5,,ok\n");
+        }
+        let text = std::io::Cursor::new(text.replacen(",20,5,", ",10,5,", 1));
+        Reader::from_read(text, "t")?.collect::<Result<Vec<Item>>>().map(|_| ())
+    }
+
+    #[test]
+    fn an_output_can_be_quoted_once_it_is_surely_there() {
+        for afters in [
+            &["", "0"][..],
+            &["", "0", "1"],
+            // Call 1 was dispatched, so what it waits for has happened.
+            &["", "0", "1d"],
+            &["", "", "0;1", "2d", "3"],
+        ] {
+            assert_eq!(last_quotes_first(afters), Ok(()), "{afters:?}");
+        }
+        for afters in [&["", ""][..], &["", "0d"], &["", "0d", "1"], &["", "", "1"]] {
+            let error = last_quotes_first(afters).unwrap_err().to_string();
+            assert!(error.contains("which need not have finished"), "{afters:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_search_for_an_end_is_short_in_long_sessions() {
+        let call = |after: Vec<u32>| {
+            let after = after.iter().map(|call| After { call: *call, event: AfterEvent::Finished });
+            after.collect::<Vec<_>>()
+        };
+        // Every call waits for the two before it: exponentially many ways lead down.
+        let afters: Vec<Vec<After>> =
+            (0..2_000u32).map(|n| call((n.saturating_sub(2)..n).collect())).collect();
+        let calls: Vec<Call> = afters.into_iter().map(call_waiting).collect();
+        assert!(surely_finished(&calls, 1_999, 0));
+    }
+
+    fn call_waiting(after: Vec<After>) -> Call {
+        Call {
+            at: Span::ZERO,
+            after,
+            gap: Span::ZERO,
+            cause: Cause::User,
+            turn: 0,
+            lane: 0,
+            model: "m".into(),
+            tenant: "".into(),
+            user: "".into(),
+            profile: "".into(),
+            base: Base::None,
+            kept_tokens: Tokens(0),
+            prompt_tokens: Tokens(1),
+            output_tokens: Tokens(1),
+            tools: None,
+            status: Default::default(),
+            finish: Default::default(),
+            priority: 0,
+            key: None,
+            stream: None,
+            max_tokens: None,
+            retries: 0,
+            seen_cached: None,
+            seen_ttft: None,
+            seen_duration: None,
+        }
+    }
+
+    fn session(id: &str, calls: Vec<Call>) -> Session {
+        Session { id: id.into(), calls }
+    }
+
+    #[test]
+    fn a_fault_names_call_and_field() {
+        let mut late = call_waiting(vec![]);
+        late.lane = NUMBER_MAX + 1;
+        let calls = vec![call_waiting(vec![]), late];
+        let fault = Checker::default().session(&session("s", calls)).unwrap_err();
+        assert_eq!((fault.call, fault.error.place().field.as_deref()), (1, Some("lane")));
+        let fault = Checker::default().session(&session("s", vec![])).unwrap_err();
+        assert!(fault.error.to_string().contains("has no call"));
+        let fault = Checker::default().session(&session("@s", vec![])).unwrap_err();
+        assert!(fault.error.to_string().contains("without a leading `@`"));
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let fault = Checker::default().session(&session(&long, vec![])).unwrap_err();
+        assert!(fault.error.to_string().contains("513 bytes long"));
+    }
+
+    #[test]
+    fn a_session_is_known_once_it_was_checked() {
+        let mut checker = Checker::default();
+        let once = session("s", vec![call_waiting(vec![])]);
+        assert!(!checker.knows("s"));
+        assert_eq!(checker.session(&once), Ok(()));
+        assert!(checker.knows("s"));
+        assert!(checker.session(&once).is_err());
+    }
 }

@@ -247,16 +247,12 @@ impl Row<'_> {
             .map_err(|_| Error::new("the text is not UTF-8").in_field(column.name()))
     }
 
-    /// A whole number up to `max`. `12.0` is 12: that is how data frames write whole numbers in a
-    /// column with gaps.
+    /// A whole number up to `max`.
     fn integer(&self, column: Column, max: u64) -> Result<u64> {
         let text = self.text(column)?;
-        whole(text.strip_suffix(".0").unwrap_or(text)).filter(|number| *number <= max).ok_or_else(
-            || {
-                Error::found(text, format!("a whole number from 0 to {max}"))
-                    .in_field(column.name())
-            },
-        )
+        whole(text).filter(|number| *number <= max).ok_or_else(|| {
+            Error::found(text, format!("a whole number from 0 to {max}")).in_field(column.name())
+        })
     }
 
     fn number(&self, column: Column) -> Result<u32> {
@@ -317,7 +313,7 @@ impl Row<'_> {
                 Some(number) => (number, AfterEvent::Dispatched),
                 None => (entry, AfterEvent::Finished),
             };
-            let call = whole(number).and_then(|number| u32::try_from(number).ok())?;
+            let call = call_number(number)?;
             Some(After { call, event })
         });
         entries.collect::<Option<Vec<_>>>().ok_or_else(|| {
@@ -334,9 +330,7 @@ impl Row<'_> {
         if let Some(name) = text.strip_prefix(SHARED_MARK) {
             return Ok(Base::Shared(names.get(name)));
         }
-        let call = whole(text.strip_suffix(".0").unwrap_or(text));
-        let call = call.and_then(|number| u32::try_from(number).ok());
-        call.map(Base::Call).ok_or_else(|| {
+        call_number(text).map(Base::Call).ok_or_else(|| {
             Error::found(text, "an earlier call's number, `@name` of a shared context, or nothing")
                 .in_field(Column::Base.name())
         })
@@ -412,9 +406,15 @@ impl Row<'_> {
     }
 }
 
-/// Digits only: a sign, a space or an exponent is no whole number here.
+/// Digits only: a sign, a space or an exponent is no whole number here. `12.0` is 12, as data
+/// frames write whole numbers in a column with gaps.
 fn whole(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    let digits = text.strip_suffix(".0").unwrap_or(text);
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+fn call_number(text: &str) -> Option<u32> {
+    whole(text).and_then(|number| u32::try_from(number).ok())
 }
 
 /// Decimal seconds, exactly; an exponent, as data frames write small numbers, through a float.

@@ -8,6 +8,7 @@ use super::blocks::{BlockRun, Numbering};
 use super::cache::Prompts;
 use super::dist::Dist;
 use crate::diag::Result;
+use crate::trace::canonical::Words;
 use crate::trace::lineage::Path;
 use crate::trace::meta::PartialBlock;
 use crate::trace::record::{Base, Call, Cause, Name, Session, SharedContext, Status};
@@ -16,14 +17,9 @@ use crate::units::{SegmentId, Span, Tokens};
 /// Calls are put in order by the microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
 
-const CAUSES: [(&str, Cause); 4] = [
-    ("user", Cause::User),
-    ("tool", Cause::Tool),
-    ("subagent", Cause::Subagent),
-    ("retry", Cause::Retry),
-];
-const STATUSES: [(&str, Status); 3] =
-    [("ok", Status::Ok), ("failed", Status::Failed), ("aborted", Status::Aborted)];
+/// Kinds of call by cause and by status.
+const CAUSES: usize = Cause::WORDS.len();
+const STATUSES: usize = Status::WORDS.len();
 
 /// A call of the merged timeline.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +87,9 @@ pub(super) struct Collector {
     pub(super) model_changes: u64,
     /// Pairs of main-lane calls that follow one another.
     pub(super) main_steps: u64,
-    statuses: [u64; STATUSES.len()],
-    causes: [u64; CAUSES.len()],
-    gaps: [Vec<f64>; CAUSES.len()],
+    statuses: [u64; STATUSES],
+    causes: [u64; CAUSES],
+    gaps: [Vec<f64>; CAUSES],
     turns: Vec<u64>,
     turn_calls: Vec<u64>,
 }
@@ -144,13 +140,10 @@ impl Collector {
         for (number, call) in session.calls.iter().enumerate() {
             self.models.add(&call.model);
             self.api_times.extend(call.seen_duration.map(Span::secs));
-            let status = STATUSES.iter().position(|(_, status)| *status == call.status);
-            self.statuses[status.unwrap_or_default()] += 1;
-            let cause = CAUSES.iter().position(|(_, cause)| *cause == call.cause);
-            let cause = cause.unwrap_or_default();
-            self.causes[cause] += 1;
+            self.statuses[call.status.place()] += 1;
+            self.causes[call.cause.place()] += 1;
             if number > 0 {
-                self.gaps[cause].push(call.gap.secs());
+                self.gaps[call.cause.place()].push(call.gap.secs());
             }
         }
         let mut lanes: BTreeMap<u32, Vec<&Call>> = BTreeMap::new();
@@ -173,8 +166,15 @@ impl Collector {
         let number = SegmentId::from_index(self.sessions.len()).0;
         let none = Path::default();
         let mut contexts: Vec<Path> = Vec::with_capacity(session.calls.len());
-        let mut main_step = 0;
+        // A path grows with its session, so one that nothing continues any more is dropped.
+        let mut uses = vec![0u32; session.calls.len()];
         for call in &session.calls {
+            if let Base::Call(base) = call.base {
+                uses[base as usize] += 1;
+            }
+        }
+        let mut main_step = 0;
+        for (position, call) in session.calls.iter().enumerate() {
             let base = match &call.base {
                 Base::None => &none,
                 Base::Call(base) => &contexts[*base as usize],
@@ -183,6 +183,12 @@ impl Collector {
             let end = call.prompt_tokens + call.output_tokens;
             let (segment, prompt) =
                 continued(&mut self.numbering, base, call.kept_tokens, call.prompt_tokens, end)?;
+            if let Base::Call(base) = call.base {
+                uses[base as usize] -= 1;
+                if uses[base as usize] == 0 {
+                    contexts[base as usize] = Path::default();
+                }
+            }
             let from = self.runs.len();
             self.numbering.prompt(&prompt, &mut self.runs)?;
             self.calls.push(Row {
@@ -196,7 +202,7 @@ impl Collector {
             main_step += u32::from(call.lane == 0);
             let mut context = prompt;
             context.extend(segment, end);
-            contexts.push(context);
+            contexts.push(if uses[position] == 0 { Path::default() } else { context });
         }
         Ok(())
     }
@@ -249,13 +255,13 @@ impl Collector {
 
     /// Figures of columns as they stand.
     pub(super) fn columns(&self) -> Columns {
-        let gaps = CAUSES.iter().zip(&self.gaps);
+        let causes = || Cause::WORDS.iter().map(|(word, _)| *word);
+        let statuses = Status::WORDS.iter().map(|(word, _)| *word);
+        let gaps = self.gaps.iter().map(|gaps| Dist::of_rounded(gaps.clone(), 3));
         Columns {
-            status: STATUSES.iter().map(|(word, _)| *word).zip(self.statuses).collect(),
-            cause: CAUSES.iter().map(|(word, _)| *word).zip(self.causes).collect(),
-            gap_s: gaps
-                .map(|((word, _), gaps)| (*word, Dist::of_rounded(gaps.clone(), 3)))
-                .collect(),
+            status: statuses.zip(self.statuses).collect(),
+            cause: causes().zip(self.causes).collect(),
+            gap_s: causes().zip(gaps).collect(),
             turns_per_session: Dist::of_counts(self.turns.iter().copied()),
             calls_per_numbered_turn: Dist::of_counts(self.turn_calls.iter().copied()),
             shared_contexts: self.contexts.len() as u64,
