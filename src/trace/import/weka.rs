@@ -32,8 +32,6 @@ use recorded::{Recorded, Scope};
 use share::{Link, Shared};
 use timeline::Timeline;
 
-/// Version of the canonical form that is made.
-const FORMAT_VERSION: u32 = 1;
 /// Output tokens per second that a call may be assumed to have had.
 const ASSUMED_RATES: RangeInclusive<f64> = 1.0..=1e6;
 /// The latest that a session may start: far inside what a [`Span`] holds.
@@ -94,8 +92,7 @@ pub enum Outputs {
 /// What an import gives.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// The trace; each shared context stands before the first session that uses it, in the order
-    /// of their use.
+    /// The trace; shared contexts stand in the order of their first use in the files.
     pub trace: Trace,
     /// Where it comes from, but for the command that made it.
     pub meta: Meta,
@@ -124,7 +121,6 @@ pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
     let mut report = found.report;
     let trace = build(&found.sessions, block_size, options, &mut report);
     let meta = Meta {
-        format_version: FORMAT_VERSION,
         source: Some(source(files, &found.sessions)),
         licence: options.licence.clone(),
         origin_block_size: Some(block_size),
@@ -266,6 +262,8 @@ fn build(sessions: &[Recorded], block_size: u64, options: &Options, report: &mut
         built.push(Session { id, calls });
         start += options.stagger;
     }
+    // A session may begin with a pause that is longer than the time to the next one's start.
+    built.sort_by_key(|session| session.calls[0].at);
     let contexts = shared.into_contexts();
     report.contexts = contexts.len() as u64;
     Trace { contexts, sessions: built }

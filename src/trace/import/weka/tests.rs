@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::trace::record::{Base, Cause};
 
+mod reference;
+
 /// A call at `t` that takes `api` seconds, with a prompt of `tokens` in one run from block 1.
 fn call(t: f64, api: f64, tokens: u64) -> Value {
     json!({"t": t, "type": "n", "model": "m", "in": tokens, "out": 5, "runs": [[1, tokens / 10]],
