@@ -1,4 +1,78 @@
 //! Importers: one file a format, each turning recorded traffic into canonical sessions.
+//!
+//! All of them treat rows that cannot be used alike: the row is counted, the first few are shown
+//! with file, line and reason, and the import fails unless it was asked to [skip](BadRows) them.
+
+use crate::diag::{Error, Result};
 
 pub mod spendlogs;
 pub mod weka;
+
+/// How many bad rows are shown; the rest is only counted.
+const SHOWN_ROWS_MAX: usize = 5;
+
+/// Rows that could not be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BadRows {
+    count: u64,
+    shown: Vec<Error>,
+}
+
+impl BadRows {
+    /// Counts a row, with what is wrong with it and where it stands.
+    pub fn add(&mut self, error: Error) {
+        self.count += 1;
+        if self.shown.len() < SHOWN_ROWS_MAX {
+            self.shown.push(error);
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first few of them.
+    #[must_use]
+    pub fn shown(&self) -> &[Error] {
+        &self.shown
+    }
+
+    /// Refuses the import if there is any bad row and they are not to be skipped.
+    ///
+    /// # Errors
+    /// The first bad row, with the next few as help.
+    pub fn settle(&self, skip: bool) -> Result<()> {
+        let Some((first, others)) = self.shown.split_first() else { return Ok(()) };
+        if skip {
+            return Ok(());
+        }
+        let mut error = others
+            .iter()
+            .fold(first.clone(), |error, other| error.help(format!("also bad: {other}")));
+        if self.count > self.shown.len() as u64 {
+            error = error.help(format!("{} bad rows in all", self.count));
+        }
+        Err(error.help("--skip-bad leaves bad rows out and counts them"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_rows_stop_the_import_unless_they_are_skipped() {
+        let mut bad = BadRows::default();
+        assert_eq!(bad.settle(false), Ok(()));
+        for line in 1..=7 {
+            bad.add(Error::new("no").in_file("f").at_line(line));
+        }
+        assert_eq!(bad.settle(true), Ok(()));
+        let text = bad.settle(false).unwrap_err().to_string();
+        assert!(text.starts_with("f:1: no\n  help: also bad: f:2: no"), "{text}");
+        assert!(text.contains("7 bad rows in all") && text.contains("--skip-bad"), "{text}");
+        assert_eq!((bad.count(), bad.shown().len()), (7, 5));
+    }
+}

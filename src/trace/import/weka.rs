@@ -1,1 +1,351 @@
-//! Importer of the weka format.
+//! Importer of agent sessions with block ids: the run-length JSONL of cc-weka and cc-weka-global,
+//! and the original form of kv-cache-tester, one JSON file a session.
+//!
+//! The format names the content of every prompt by block ids, so who shares what with whom is
+//! known to the block. It says when a call was made and how long it took; what waited for what is
+//! worked out here, by the rules of `docs/trace.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use crate::diag::{self, Error, Result};
+use crate::trace::meta::{Meta, PartialBlock};
+use crate::trace::record::{After, AfterEvent, Call, Finish, Name, Session, Status, Trace};
+use crate::units::{Span, Tokens};
+
+mod input;
+mod prefix;
+mod raw;
+mod recorded;
+mod report;
+mod share;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+pub use report::Report;
+
+use input::Lines;
+use raw::RawSession;
+use recorded::{Recorded, Scope};
+use share::{Link, Shared};
+use timeline::Timeline;
+
+/// Output tokens per second that a call may be assumed to have had.
+const ASSUMED_RATES: RangeInclusive<f64> = 1.0..=1e6;
+/// The latest that a session may start: far inside what a [`Span`] holds.
+const START_MAX: Span = Span::from_secs(100 * 366 * 86_400);
+
+/// What to import and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Time between the starts of two sessions.
+    pub stagger: Span,
+    /// Whether prompts repeat the answers before them.
+    pub outputs: Outputs,
+    /// Output tokens per second of calls without a recorded server time.
+    pub assume_tps: f64,
+    /// Whether sessions keep their ids.
+    pub keep_ids: bool,
+    /// Whether lines that cannot be used are left out instead of refused.
+    pub skip_bad: bool,
+    /// The sessions to keep, by their ids in the file; all, if empty.
+    pub only: Vec<String>,
+    /// Keep only sessions whose calls all have at most this much prompt and output.
+    pub max_context: Option<Tokens>,
+    /// Keep only sessions that last at most this long.
+    pub max_span: Option<Span>,
+    /// Licence of the data.
+    pub licence: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            stagger: Span::from_secs(30),
+            outputs: Outputs::Auto,
+            assume_tps: 60.0,
+            keep_ids: false,
+            skip_bad: false,
+            only: Vec::new(),
+            max_context: None,
+            max_span: None,
+            licence: None,
+        }
+    }
+}
+
+/// Whether a prompt that repeats its base's whole prompt also repeats the answer to it, of which
+/// the block ids say nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outputs {
+    /// It does if it has grown by at least that much.
+    #[default]
+    Auto,
+    /// It does, as far as it has grown.
+    Kept,
+    /// It does not.
+    Dropped,
+}
+
+/// What an import gives.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// The trace; shared contexts stand in the order of their first use in the files.
+    pub trace: Trace,
+    /// Where it comes from, but for the command that made it.
+    pub meta: Meta,
+    /// What was found, kept and left out.
+    pub report: Report,
+}
+
+/// Imports the sessions of all files as one trace.
+///
+/// # Errors
+/// A file that cannot be read, lines that cannot be used (unless they are skipped), an id to keep
+/// that no session has, or nothing left to import.
+pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
+    if !ASSUMED_RATES.contains(&options.assume_tps) {
+        let (least, most) = (ASSUMED_RATES.start(), ASSUMED_RATES.end());
+        let allowed = format!("a number from {least} to {most}");
+        return Err(Error::found(options.assume_tps, allowed).in_field("--assume-tps"));
+    }
+    let mut found = Found::default();
+    for file in files {
+        found.read(file, options)?;
+    }
+    found.report.bad.settle(options.skip_bad)?;
+    found.check_left(options)?;
+    let block_size = found.block_size.unwrap_or_default();
+    let mut report = found.report;
+    let trace = build(&found.sessions, block_size, options, &mut report);
+    let meta = Meta {
+        source: Some(source(files, &found.sessions)),
+        licence: options.licence.clone(),
+        origin_block_size: Some(block_size),
+        partial_block: Some(PartialBlock::Drop),
+        notes: report.notes(),
+        ..Meta::default()
+    };
+    Ok(Import { trace, meta, report })
+}
+
+/// What the files hold so far.
+#[derive(Default)]
+struct Found {
+    sessions: Vec<Recorded>,
+    ids: BTreeSet<String>,
+    block_size: Option<u64>,
+    report: Report,
+}
+
+impl Found {
+    fn read(&mut self, file: &Path, options: &Options) -> Result<()> {
+        let mut lines = Lines::open(file)?;
+        let lines_before = self.report.lines;
+        self.report.files += 1;
+        while let Some(mut bytes) = lines.next()? {
+            let line = lines.line();
+            let text = bytes.trim_ascii();
+            if text.is_empty() {
+                continue;
+            }
+            // The first line of a session that is printed over many.
+            if text == b"{" && self.report.lines == lines_before {
+                bytes.append(&mut lines.rest()?);
+            }
+            self.report.lines += 1;
+            if let Err(error) = parse(&bytes, line).and_then(|raw| self.add(raw, options)) {
+                self.report.bad.add(error.at_line(line).in_file(file.display()));
+            }
+        }
+        if self.report.lines == lines_before {
+            return Err(Error::new("the file holds no session").in_file(file.display()));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, raw: RawSession, options: &Options) -> Result<()> {
+        let session = raw.check()?;
+        let block_size = self.block_size.unwrap_or(session.block_size);
+        if session.block_size != block_size {
+            let allowed = format!("{block_size} as in the sessions before");
+            return Err(Error::found(session.block_size, allowed).in_field("block_size"));
+        }
+        if !self.ids.insert(session.id.clone()) {
+            return Err(Error::new(format!("session `{}` is given twice", session.id)));
+        }
+        self.block_size = Some(block_size);
+        let too_much = |limit: Option<Tokens>| limit.is_some_and(|max| session.context_max() > max);
+        if !options.only.is_empty() && !options.only.contains(&session.id) {
+            self.report.not_asked += 1;
+        } else if too_much(options.max_context) {
+            self.report.too_long_context += 1;
+        } else if options.max_span.is_some_and(|max| session.span() > max) {
+            self.report.too_long_span += 1;
+        } else {
+            self.sessions.push(session);
+        }
+        Ok(())
+    }
+
+    /// Whether all that was asked for is there, and anything at all.
+    fn check_left(&self, options: &Options) -> Result<()> {
+        if let Some(id) = options.only.iter().find(|id| !self.ids.contains(*id)) {
+            let error = Error::new(format!("no session has the id `{id}`")).in_field("--only");
+            let near = diag::nearest(id, self.ids.iter().map(String::as_str));
+            return Err(match near {
+                Some(near) => error.help(format!("did you mean `{near}`?")),
+                None => error,
+            });
+        }
+        if self.sessions.is_empty() {
+            let error = Error::new("no session is left to import");
+            return Err(self.report.notes().into_iter().fold(error, Error::help));
+        }
+        if options.stagger.0.saturating_mul(self.sessions.len() as u64) > START_MAX.0 {
+            let found = format!("{} s", options.stagger.secs_text());
+            let allowed = format!("at most 100 years over {} sessions", self.sessions.len());
+            return Err(Error::found(found, allowed).in_field("--stagger"));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a session from text that begins at `line` of its file.
+fn parse(bytes: &[u8], line: u64) -> Result<RawSession> {
+    let Ok(text) = str::from_utf8(bytes) else {
+        return Err(Error::new("the line is not UTF-8 text, the file may be binary"));
+    };
+    if !text.trim_start().starts_with('{') {
+        let start: String = text.trim().chars().take(20).collect();
+        return Err(Error::found(start.escape_debug(), "a JSON object, one session"));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        let full = error.to_string();
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        Error::new(full.strip_suffix(&place).unwrap_or(&full))
+            .at_line(line + (error.line() as u64).saturating_sub(1))
+            .at_column(error.column() as u64)
+    })
+}
+
+/// Where the trace comes from, in words.
+fn source(files: &[PathBuf], sessions: &[Recorded]) -> String {
+    let global = sessions.iter().any(|session| session.scope == Scope::Global);
+    let local = sessions.iter().any(|session| session.scope == Scope::Local);
+    let scope = match (local, global) {
+        (true, true) => "local and global",
+        (false, true) => "global",
+        _ => "local",
+    };
+    let names = files.iter().filter_map(|file| file.file_name());
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    format!("agent sessions with {scope} block ids: {}", names.join(", "))
+}
+
+fn build(sessions: &[Recorded], block_size: u64, options: &Options, report: &mut Report) -> Trace {
+    let mut shared = Shared::find(sessions, block_size);
+    let mut names = Names::default();
+    let mut built = Vec::with_capacity(sessions.len());
+    let mut start = Span::ZERO;
+    for (number, session) in sessions.iter().enumerate() {
+        let timeline = Timeline::of(session, options.assume_tps);
+        let links = shared.link(session, &timeline, options.outputs);
+        count(session, &timeline, &links, report);
+        let id = match options.keep_ids {
+            true => Name::from(session.id.as_str()),
+            false => Name::from(format!("s{number:06}")),
+        };
+        let calls = calls(session, &timeline, &links, start, &mut names);
+        built.push(Session { id, calls });
+        start += options.stagger;
+    }
+    // A session may begin with a pause that is longer than the time to the next one's start.
+    built.sort_by_key(|session| session.calls[0].at);
+    let contexts = shared.into_contexts();
+    report.contexts = contexts.len() as u64;
+    Trace { contexts, sessions: built }
+}
+
+fn count(session: &Recorded, timeline: &Timeline, links: &[Link], report: &mut Report) {
+    let lanes = &session.lanes;
+    let joinable = lanes.iter().filter(|lane| lane.joined_at.is_some()).count() as u64;
+    report.sessions += 1;
+    report.calls += session.calls.len() as u64;
+    report.main_calls += lanes[0].calls.len() as u64;
+    report.estimated += timeline.estimated;
+    report.parallel += timeline.parallel;
+    report.joined_lanes += timeline.joined;
+    report.async_lanes += lanes.len() as u64 - 1 - joinable;
+    report.unused_lanes += joinable - timeline.joined;
+    report.empty_lanes += session.empty_lanes;
+    report.early_lanes += session.early_lanes;
+    report.reordered_lanes += lanes.iter().filter(|lane| lane.out_of_order).count() as u64;
+    let silent = session.calls.iter().filter(|call| call.output == Tokens::ZERO);
+    report.no_output += silent.count() as u64;
+    report.outputs_kept += links.iter().filter(|link| link.keeps_output).count() as u64;
+    report.calls_per_turn.extend(timeline::turns_by_stop(session));
+    for model in &session.unlisted {
+        *report.unlisted_models.entry(model.clone()).or_default() += 1;
+    }
+}
+
+/// Names that calls share.
+#[derive(Default)]
+struct Names(BTreeMap<String, Name>);
+
+impl Names {
+    fn get(&mut self, text: &str) -> Name {
+        if let Some(name) = self.0.get(text) {
+            return name.clone();
+        }
+        let name = Name::from(text);
+        self.0.insert(text.to_owned(), name.clone());
+        name
+    }
+}
+
+fn calls(
+    session: &Recorded,
+    timeline: &Timeline,
+    links: &[Link],
+    start: Span,
+    names: &mut Names,
+) -> Vec<Call> {
+    let nobody = names.get("");
+    let profile = names.get(&session.profile);
+    let call = |(timed, link): (&timeline::Timed, &Link)| {
+        let recorded = &session.calls[timed.recorded];
+        let finished = |&call: &usize| After { call: call as u32, event: AfterEvent::Finished };
+        Call {
+            at: start + timed.at,
+            after: timed.after.iter().map(finished).collect(),
+            gap: timed.gap,
+            cause: timed.cause,
+            turn: timed.turn,
+            lane: recorded.lane as u32,
+            model: names.get(&recorded.model),
+            tenant: nobody.clone(),
+            user: nobody.clone(),
+            profile: profile.clone(),
+            base: link.base.clone(),
+            kept_tokens: link.kept,
+            prompt_tokens: recorded.prompt,
+            output_tokens: recorded.output,
+            tools: None,
+            status: Status::Ok,
+            finish: Finish::Stop,
+            priority: 0,
+            key: None,
+            stream: None,
+            max_tokens: None,
+            retries: 0,
+            seen_cached: None,
+            seen_ttft: recorded.ttft,
+            seen_duration: recorded.api_time,
+        }
+    };
+    timeline.calls.iter().zip(links).map(call).collect()
+}
