@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 use super::Format;
 use super::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
@@ -11,6 +11,10 @@ use crate::sizing::case::{Case, Judged};
 use crate::sizing::figures::{Figures, Percentiles};
 use crate::sizing::search::{Candidate, Search};
 use crate::sizing::slo::{Dimension, Slo, Verdict};
+
+/// A line under the header, nothing else.
+const TABLE_STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Results as text.
 #[derive(Clone, Copy, Debug)]
@@ -231,28 +235,33 @@ fn targets(case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "{table}\n")
 }
 
+/// A column per simulated fleet, so that the table stays narrow whatever the targets are.
 fn tried(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
-    let mut columns = vec!["replicas".to_owned(), "GPUs".to_owned()];
-    columns.extend(case.targets.iter().map(ToString::to_string));
-    columns.extend(["hit", "infinite cache", "GPU idle", "tasks/h", "met"].map(str::to_owned));
+    let fleets = || search.tried.iter();
+    let mut columns = vec!["replicas".to_owned()];
+    columns.extend(fleets().map(|judged| judged.replicas.to_string()));
     let names: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = table(&names);
-    for judged in &search.tried {
-        let figures = &judged.figures;
-        let mut cells = vec![right(judged.replicas.to_string()), right(figures.gpus.to_string())];
-        for (target, verdict) in case.targets.iter().zip(&judged.verdicts) {
-            let mark = if verdict.met { "" } else { " !" };
-            cells.push(right(format!("{}{mark}", measured(target, verdict))));
-        }
-        cells.extend([
-            right(percent_or_dash(figures.hit.engine_counter)),
-            right(percent_or_dash(figures.hit.infinite_cache)),
-            right(percent(figures.gpu.idle)),
-            right(short(figures.throughput.tasks_per_hour)),
-            Cell::new(if judged.met() { "yes" } else { "NO" }),
-        ]);
+    let mut row = |name: &str, value: &dyn Fn(&Judged) -> String| {
+        let mut cells = vec![Cell::new(name)];
+        cells.extend(fleets().map(|judged| right(value(judged))));
         table.add_row(cells);
+    };
+    row("GPUs", &|judged| judged.figures.gpus.to_string());
+    for (position, target) in case.targets.iter().enumerate() {
+        row(&target.to_string(), &|judged| {
+            let verdict = &judged.verdicts[position];
+            let mark = if verdict.met { "  " } else { " !" };
+            format!("{}{mark}", measured(target, verdict))
+        });
     }
+    row("hit", &|judged| percent_or_dash(judged.figures.hit.engine_counter));
+    row("hit, infinite cache", &|judged| percent_or_dash(judged.figures.hit.infinite_cache));
+    row("live context / pool", &|judged| short(judged.figures.kv.live_context_over_pool));
+    row("preemptions", &|judged| grouped(judged.figures.preemptions.count as i64));
+    row("GPU idle", &|judged| percent(judged.figures.gpu.idle));
+    row("tasks per hour", &|judged| short(judged.figures.throughput.tasks_per_hour));
+    row("meets every target", &|judged| if judged.met() { "yes" } else { "NO" }.to_owned());
     writeln!(out, "{table}\n")
 }
 
@@ -367,7 +376,7 @@ fn hours(seconds: f64) -> String {
 
 fn table(columns: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(TABLE_STYLE);
     let header = columns.iter().enumerate().map(|(position, name)| match position {
         0 => Cell::new(name),
         _ => right((*name).to_owned()),
