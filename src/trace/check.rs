@@ -1,1 +1,323 @@
 //! The rules that every trace keeps, checked one session at a time.
+//!
+//! Reader and writer both apply them, so a trace that exists keeps them. A [`Checker`] remembers
+//! what the rules need of earlier items: the shared contexts with their lengths, the sessions'
+//! ids, and the last start.
+//!
+//! Legal on purpose: calls that overlap, failed calls with dependents, calls that wait for
+//! nothing, calls that wait for another's dispatch only, clients' times that do not add up to the
+//! recorded ones.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::diag::{Error, Result, nearest};
+use crate::trace::record::{AfterEvent, Base, Call, Cause, Name, Session, SharedContext};
+use crate::units::{Span, Tokens};
+
+/// More tokens than any prompt or output has; beyond it a count is a slip.
+pub const TOKENS_MAX: Tokens = Tokens(1_000_000_000);
+/// A hundred years of 365.25 days; beyond it a time is a slip (milliseconds, or a date).
+pub const TIME_MAX: Span = Span::from_secs(100 * 31_557_600);
+/// The largest turn, lane, number of tools or of retries.
+pub const NUMBER_MAX: u32 = 1_000_000;
+/// The longest name or id, in bytes.
+pub const NAME_BYTES_MAX: usize = 512;
+
+/// A rule that a call breaks. The error names the field, as the column of the file form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The call's number in its session.
+    pub call: usize,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// Checks the items of one trace, in order.
+#[derive(Debug, Default)]
+pub struct Checker {
+    contexts: FxHashMap<Name, Tokens>,
+    sessions: FxHashSet<Name>,
+    last_start: Span,
+}
+
+/// The error for a session whose rows do not stand together.
+pub(crate) fn came_back(id: &str) -> Error {
+    Error::new(format!("session `{id}` comes back after another: its rows must stand together"))
+        .in_field("session")
+}
+
+impl Checker {
+    /// Whether a session of that id was checked already.
+    #[must_use]
+    pub fn knows(&self, session: &str) -> bool {
+        self.sessions.contains(session)
+    }
+
+    /// Checks a shared context and remembers it.
+    ///
+    /// # Errors
+    /// If it breaks a rule.
+    pub fn context(&mut self, context: &SharedContext) -> Result<()> {
+        name("session", &context.name)?;
+        if context.name.is_empty() {
+            return Err(Error::new("a shared context needs a name").in_field("session"));
+        }
+        if self.contexts.contains_key(&context.name) {
+            return Err(
+                Error::new(format!("`@{}` is declared twice", context.name)).in_field("session")
+            );
+        }
+        let base = match &context.base {
+            Some(base) => Some((format!("`@{base}`"), self.declared(base)?)),
+            None => None,
+        };
+        kept(context.kept_tokens, context.prompt_tokens, base)?;
+        tokens("prompt_tokens", context.prompt_tokens)?;
+        self.contexts.insert(Name::clone(&context.name), context.prompt_tokens);
+        Ok(())
+    }
+
+    /// Checks a session and remembers its id and start.
+    ///
+    /// # Errors
+    /// With the first call that breaks a rule.
+    pub fn session(&mut self, session: &Session) -> std::result::Result<(), Fault> {
+        let at = |call: usize| move |error: Error| Fault { call, error };
+        self.start(session).map_err(at(0))?;
+        let mut main_turn = 0;
+        for (number, call) in session.calls.iter().enumerate() {
+            let earlier = &session.calls[..number];
+            self.call(call, session, number)
+                .and_then(|()| order(call, earlier.last(), &mut main_turn))
+                .map_err(at(number))?;
+        }
+        self.last_start = session.calls[0].at;
+        self.sessions.insert(Name::clone(&session.id));
+        Ok(())
+    }
+
+    fn start(&self, session: &Session) -> Result<()> {
+        let id = &session.id;
+        name("session", id)?;
+        if id.is_empty() || id.starts_with('@') {
+            return Err(Error::found(id, "a session id, not empty and without a leading `@`")
+                .in_field("session"));
+        }
+        if self.knows(id) {
+            return Err(came_back(id));
+        }
+        let Some(first) = session.calls.first() else {
+            return Err(Error::new("the session has no call").in_field("session"));
+        };
+        if first.at < self.last_start {
+            return Err(Error::found(
+                first.at.secs_text(),
+                format!("{} or later", self.last_start.secs_text()),
+            )
+            .in_field("at_s")
+            .help("sessions stand in the order of their start"));
+        }
+        Ok(())
+    }
+
+    fn call(&self, call: &Call, session: &Session, number: usize) -> Result<()> {
+        limits(call)?;
+        after(call, number, session.calls.len())?;
+        let base = match &call.base {
+            Base::None => None,
+            Base::Shared(name) => Some((format!("`@{name}`"), self.declared(name)?)),
+            Base::Call(base) => {
+                let earlier = session.calls[..number].get(*base as usize);
+                let Some(earlier) = earlier else {
+                    return Err(Error::found(base, "a call of this session before this one")
+                        .in_field("base"));
+                };
+                let length = earlier.prompt_tokens + earlier.output_tokens;
+                Some((format!("call {base} (prompt and output)"), length))
+            }
+        };
+        kept(call.kept_tokens, call.prompt_tokens, base)?;
+        output_is_there(call, session, number)
+    }
+
+    /// The length of a shared context.
+    fn declared(&self, name: &Name) -> Result<Tokens> {
+        self.contexts.get(name).copied().ok_or_else(|| {
+            let error = Error::new(format!("`@{name}` is not declared above")).in_field("base");
+            // The names are compared one by one, so their order does not matter, save on a tie.
+            let mut known: Vec<&str> = self.contexts.keys().map(|name| &**name).collect();
+            known.sort_unstable();
+            match nearest(name, known) {
+                Some(near) => error.help(format!("did you mean `@{near}`?")),
+                None => error.help("a row with session `@name` declares it, before its first use"),
+            }
+        })
+    }
+}
+
+/// Time and turn go forward.
+fn order(call: &Call, previous: Option<&Call>, main_turn: &mut u32) -> Result<()> {
+    if let Some(previous) = previous
+        && call.at < previous.at
+    {
+        let least = previous.at.secs_text();
+        return Err(Error::found(call.at.secs_text(), format!("{least} or later"))
+            .in_field("at_s")
+            .help("the calls of a session stand in the order of their dispatch"));
+    }
+    if call.lane == 0 {
+        if call.turn < *main_turn {
+            return Err(Error::found(call.turn, format!("{main_turn} or later, in lane 0"))
+                .in_field("turn"));
+        }
+        *main_turn = call.turn;
+        if call.cause == Cause::Subagent {
+            return Err(Error::found("subagent", "user, tool, retry in lane 0, the main agent's")
+                .in_field("cause"));
+        }
+    }
+    Ok(())
+}
+
+/// Sizes, times and texts within bounds.
+fn limits(call: &Call) -> Result<()> {
+    let times = [
+        ("at_s", Some(call.at)),
+        ("gap_s", Some(call.gap)),
+        ("seen_ttft_s", call.seen_ttft),
+        ("seen_duration_s", call.seen_duration),
+    ];
+    for (field, span) in times {
+        if let Some(span) = span.filter(|span| *span > TIME_MAX) {
+            let allowed = format!("at most {} (100 years)", TIME_MAX.secs_text());
+            return Err(Error::found(span.secs_text(), allowed).in_field(field));
+        }
+    }
+    let counts = [
+        ("prompt_tokens", Some(call.prompt_tokens)),
+        ("output_tokens", Some(call.output_tokens)),
+        ("max_tokens", call.max_tokens),
+        ("seen_cached", call.seen_cached),
+    ];
+    for (field, count) in counts {
+        tokens(field, count.unwrap_or_default())?;
+    }
+    let numbers = [
+        ("turn", call.turn),
+        ("lane", call.lane),
+        ("tools", call.tools.unwrap_or_default()),
+        ("retries", call.retries),
+    ];
+    for (field, number) in numbers {
+        if number > NUMBER_MAX {
+            return Err(Error::found(number, format!("at most {NUMBER_MAX}")).in_field(field));
+        }
+    }
+    let texts = [
+        ("model", &call.model),
+        ("tenant", &call.tenant),
+        ("user", &call.user),
+        ("profile", &call.profile),
+    ];
+    for (field, text) in texts {
+        name(field, text)?;
+    }
+    match &call.key {
+        Some(key) if key.is_empty() => {
+            Err(Error::new("a key that is known is not empty").in_field("key"))
+        }
+        Some(key) => name("key", key),
+        None => Ok(()),
+    }
+}
+
+/// Names are short and printable: they go into reports and into other CSV files.
+fn name(field: &str, text: &str) -> Result<()> {
+    if text.len() > NAME_BYTES_MAX {
+        let length = text.len();
+        return Err(Error::new(format!(
+            "the text is {length} bytes long, at most {NAME_BYTES_MAX}"
+        ))
+        .in_field(field));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Error::new(format!("control character in {text:?}")).in_field(field));
+    }
+    Ok(())
+}
+
+fn tokens(field: &str, count: Tokens) -> Result<()> {
+    if count > TOKENS_MAX {
+        return Err(Error::found(count, format!("at most {TOKENS_MAX} tokens")).in_field(field));
+    }
+    Ok(())
+}
+
+/// A prompt keeps no more than it is long, and no more than there is to keep.
+fn kept(kept: Tokens, prompt: Tokens, base: Option<(String, Tokens)>) -> Result<()> {
+    let refused = |allowed: String| Err(Error::found(kept, allowed).in_field("kept_tokens"));
+    match base {
+        None if kept > Tokens::ZERO => refused("0, as there is no base".to_owned()),
+        Some((base, length)) if kept > length => {
+            refused(format!("at most {length}, the length of {base}"))
+        }
+        _ if kept > prompt => refused(format!("at most {prompt}, the length of the prompt")),
+        _ => Ok(()),
+    }
+}
+
+/// What a call waits for has happened before it.
+fn after(call: &Call, number: usize, calls: usize) -> Result<()> {
+    for (place, entry) in call.after.iter().enumerate() {
+        let named = entry.call as usize;
+        let wrong = if named == number {
+            format!("call {named} cannot wait for itself")
+        } else if named >= calls {
+            format!("the session has no call {named}")
+        } else if named > number {
+            format!("call {number} cannot wait for call {named}, which is dispatched later")
+        } else if call.after[..place].contains(entry) {
+            format!("call {named} stands twice")
+        } else {
+            continue;
+        };
+        return Err(Error::new(wrong).in_field("after"));
+    }
+    Ok(())
+}
+
+/// A prompt that quotes its base's output can only be sent when that output is complete.
+fn output_is_there(call: &Call, session: &Session, number: usize) -> Result<()> {
+    let Base::Call(base) = call.base else { return Ok(()) };
+    let prompt = session.calls[base as usize].prompt_tokens;
+    if call.kept_tokens <= prompt || surely_finished(&session.calls, number, base) {
+        return Ok(());
+    }
+    Err(Error::found(
+        call.kept_tokens,
+        format!("at most {prompt}, the prompt of call {base}, which need not have finished"),
+    )
+    .in_field("kept_tokens")
+    .help(format!("`after` must lead from call {number} to the end of call {base}")))
+}
+
+/// Whether `base` has finished in any replay before call `number` is dispatched.
+///
+/// Waiting for a call's end or for its dispatch both mean that all it waited for has happened;
+/// only waiting for its end means that it has finished itself.
+fn surely_finished(calls: &[Call], number: usize, base: u32) -> bool {
+    let mut seen = FxHashSet::default();
+    let mut open = vec![number];
+    while let Some(at) = open.pop() {
+        for entry in &calls[at].after {
+            if entry.call == base && entry.event == AfterEvent::Finished {
+                return true;
+            }
+            // Edges lead to earlier calls only, so none leads back up to the base.
+            if entry.call > base && seen.insert(entry.call) {
+                open.push(entry.call as usize);
+            }
+        }
+    }
+    false
+}
