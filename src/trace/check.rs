@@ -8,7 +8,9 @@
 //! nothing, calls that wait for another's dispatch only, clients' times that do not add up to the
 //! recorded ones.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
 
 use crate::diag::{Error, Result, nearest};
 use crate::trace::record::{AfterEvent, Base, Call, Cause, Name, Session, SharedContext};
@@ -35,7 +37,7 @@ pub struct Fault {
 /// Checks the items of one trace, in order.
 #[derive(Debug, Default)]
 pub struct Checker {
-    contexts: FxHashMap<Name, Tokens>,
+    contexts: BTreeMap<Name, Tokens>,
     sessions: FxHashSet<Name>,
     last_start: Span,
 }
@@ -144,10 +146,7 @@ impl Checker {
     fn declared(&self, name: &Name) -> Result<Tokens> {
         self.contexts.get(name).copied().ok_or_else(|| {
             let error = Error::new(format!("`@{name}` is not declared above")).in_field("base");
-            // The names are compared one by one, so their order does not matter, save on a tie.
-            let mut known: Vec<&str> = self.contexts.keys().map(|name| &**name).collect();
-            known.sort_unstable();
-            match nearest(name, known) {
+            match nearest(name, self.contexts.keys().map(|name| &**name)) {
                 Some(near) => error.help(format!("did you mean `@{near}`?")),
                 None => error.help("a row with session `@name` declares it, before its first use"),
             }

@@ -162,25 +162,25 @@ fn row(line: &str) -> Option<(u8, Vec<&str>)> {
 #[test]
 fn an_import_from_the_same_or_a_higher_floor_offends() {
     let at = |path, text| super::lines(&imports(&Source::new(path, text)));
-    assert_eq!(at("src/stats.rs", "use crate::units::Span;"), []);
-    assert_eq!(at("src/stats.rs", "use crate::stats::quantile;"), []);
+    assert_eq!(at("src/stats.rs", "use crate::units::Span;"), [0usize; 0]);
+    assert_eq!(at("src/stats.rs", "use crate::stats::quantile;"), [0usize; 0]);
     assert_eq!(at("src/stats.rs", "\nuse crate::queue::Queue;"), [2]);
     assert_eq!(at("src/stats.rs", "fn f() { crate::fleet::run() }"), [1]);
     assert_eq!(at("src/stats.rs", "use crate::{units::{Span, Time}, trace::x, diag};"), [1]);
     assert_eq!(at("src/stats.rs", "use crate::surprise::X;"), [1]);
     assert_eq!(at("src/stats.rs", "use crate::*;"), [1]);
     assert_eq!(at("src/surprise.rs", ""), [1]);
-    assert_eq!(at("src/lib.rs", "pub use crate::fleet::run;"), []);
+    assert_eq!(at("src/lib.rs", "pub use crate::fleet::run;"), [0usize; 0]);
 }
 
 #[test]
 fn climbing_out_of_a_module_offends_like_a_path_from_the_root() {
     let at = |path, text| super::lines(&imports(&Source::new(path, text)));
     assert_eq!(at("src/stats.rs", "use super::fleet::run;"), [1]);
-    assert_eq!(at("src/stats/a.rs", "use super::fleet::run;"), []);
+    assert_eq!(at("src/stats/a.rs", "use super::fleet::run;"), [0usize; 0]);
     assert_eq!(at("src/stats/a.rs", "use super::super::fleet::run;"), [1]);
-    assert_eq!(at("src/stats/a/b.rs", "use super::super::fleet::run;"), []);
-    assert_eq!(at("src/main.rs", "use tonnage::cli::run;"), []);
+    assert_eq!(at("src/stats/a/b.rs", "use super::super::fleet::run;"), [0usize; 0]);
+    assert_eq!(at("src/main.rs", "use tonnage::cli::run;"), [0usize; 0]);
 }
 
 #[test]
