@@ -1,4 +1,7 @@
 //! The integration tests, all in one binary so that they link once.
+#![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
-#[path = "main/tidy.rs"]
-mod tidy;
+mod main {
+    mod import_spendlogs;
+    mod tidy;
+}

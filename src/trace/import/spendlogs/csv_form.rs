@@ -1,6 +1,6 @@
 //! CSV with a header, as psql's `\copy ... csv header` writes it. The header's names decide.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use csv::{ByteRecord, ReaderBuilder};
@@ -11,11 +11,13 @@ use super::page::note_size;
 use super::report::FileReport;
 use super::rows::Collector;
 use super::time::{self, UtcOffset};
-use crate::diag::{Error, Result, nearest};
+use crate::diag::{Error, Result, Warning, nearest};
 
 /// Reads all rows of a file.
 pub(super) fn read(path: &Path, source: impl Read, collector: &mut Collector) -> Result<()> {
-    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(source);
+    let mut reader = ReaderBuilder::new();
+    reader.has_headers(false).flexible(true);
+    let mut reader = reader.from_reader(LastByte { source, last: b'\n' });
     let mut record = ByteRecord::new();
     let name = path.display().to_string();
     let failure = |error: &csv::Error| read_error(path, error);
@@ -30,9 +32,29 @@ pub(super) fn read(path: &Path, source: impl Read, collector: &mut Collector) ->
             collector.reject(error.in_file(&name).at_line(line));
         }
     }
+    if reader.get_ref().last != b'\n' {
+        let text = format!("{name} does not end with a line break: is its last row complete?");
+        collector.warnings.push(Warning(text));
+    }
     note_size(collector, &name, rows);
     collector.files.push(FileReport { name, form: "CSV", rows });
     Ok(())
+}
+
+/// Remembers the last byte that went through.
+struct LastByte<R> {
+    source: R,
+    last: u8,
+}
+
+impl<R: Read> Read for LastByte<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        if let Some(at) = count.checked_sub(1) {
+            self.last = buffer[at];
+        }
+        Ok(count)
+    }
 }
 
 fn take(
