@@ -32,7 +32,7 @@ fn with_ids(name: &str) -> Import {
 
 fn session<'a>(import: &'a Import, id: &str) -> &'a Session {
     let found = import.trace.sessions.iter().find(|session| &*session.id == id);
-    found.unwrap_or_else(|| panic!("no session {id}"))
+    found.unwrap()
 }
 
 /// Calls of each lane.
@@ -242,6 +242,10 @@ fn other_forms_are_refused_by_name() {
 
 /// Rows made up one by one.
 mod made_up {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use tonnage::trace::check::Checker;
+
     use super::*;
 
     const HEADER: &str = "session_id,request_id,call_type,api_key,prompt_tokens,completion_tokens,\
@@ -279,7 +283,6 @@ mod made_up {
                 "prompt_tokens: found `99999999999`",
                 ":3:5: ",
             ),
-            (good.replace("16:00:01,2026-11-29 16:00:01", "16:00:00,"), "endTime", ":3: "),
             (good.replace("2026-11-29 16:00:00", "soon"), "startTime: found `soon`", ":3:7: "),
             (good.replace("16:00:01,2026", "15:00:01,2026"), "startTime (`", ":3:8: "),
             (good.replace("\"{}\"", "\"{\"\"a\"\":\""), "metadata: not valid JSON", ":3:13: "),
@@ -288,15 +291,22 @@ mod made_up {
         ];
         for (bad, message, place) in cases {
             let rows = [row("s", "r0", 0, 50, "{}"), bad];
-            let Err(error) = read(&rows, &options()) else {
-                assert_eq!(message, "endTime", "{message} was let through");
-                continue;
-            };
+            let error = read(&rows, &options()).unwrap_err();
             assert!(error.contains(message) && error.contains(place), "{message}: {error}");
             assert!(error.contains("1 of 2 rows are bad; --skip-bad"), "{error}");
             let skipped = read(&rows, &Options { skip_bad: true, ..options() }).unwrap();
             assert_eq!((skipped.report.rows_bad, skipped.report.calls_ok), (1, 1));
         }
+    }
+
+    #[test]
+    fn what_is_no_generation_is_left_out_by_type() {
+        let embedding = row("s", "r1", 1, 100, "{}").replace("acompletion", "aembedding");
+        let report = ok(&[row("s", "r0", 0, 100, "{}"), embedding.clone()]).report;
+        assert_eq!((report.rows_read, report.calls_ok), (2, 1));
+        assert_eq!(report.other_types.get("aembedding"), Some(&1));
+        let error = read(&[embedding], &options()).unwrap_err();
+        assert!(error.contains("no call to import") && error.contains("1 of other"), "{error}");
     }
 
     #[test]
@@ -387,6 +397,58 @@ mod made_up {
         fs::write(&file, &page.replace("ROW", json_row)[..200]).unwrap();
         let error = import(&[file], &options()).unwrap_err().to_string();
         assert!(error.contains("cut off"), "{error}");
+    }
+
+    /// Start and duration in seconds, prompt, answer, session, its parent, and how it ended.
+    type Made = (u32, u32, u64, u64, usize, usize, usize);
+
+    fn made(number: usize, (start, lasts, prompt, output, session, parent, ends): Made) -> String {
+        let ids = ["", "a", "b", "00000000-0000-4000-8000-000000000001"];
+        let ending = ["", r#","status":"failure""#, r#","error_information":{"error_code":"499"}"#];
+        let parent = ids[parent];
+        let metadata = format!(
+            r#"{{"spend_logs_metadata":{{"parent_session_id":"{parent}"}}{}}}"#,
+            ending[ends]
+        );
+        let end = |at: u32| format!("2026-11-29 16:{:02}:{:02}", at / 60, at % 60);
+        row(ids[session], &format!("r{number}"), start, prompt, &metadata)
+            .replace(&end(start + 1), &end(start + lasts))
+            .replace(",10,2026", &format!(",{output},2026"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// Whatever the rows say, the trace keeps the rules of traces, and every call is in it.
+        #[test]
+        fn every_trace_keeps_the_rules(
+            calls in vec(
+                (0..60u32, 0..40u32, 0..60u64, 0..9u64, 0..4usize, 0..4usize, 0..3usize),
+                1..40,
+            )
+        ) {
+            let rows: Vec<String> =
+                calls.iter().enumerate().map(|(number, &call)| made(number, call)).collect();
+            let import = ok(&rows);
+            let mut checker = Checker::default();
+            for session in &import.trace.sessions {
+                let checked = checker.session(session);
+                prop_assert!(checked.is_ok(), "{checked:?}");
+                let end = |call: &After| {
+                    let call = &session.calls[call.call as usize];
+                    call.at + call.seen_duration.unwrap()
+                };
+                for call in &session.calls {
+                    let begin = session.calls[0].at;
+                    let latest = call.after.iter().map(end).max().unwrap_or(begin);
+                    prop_assert_eq!(latest + call.gap, call.at, "gaps run from the last wait");
+                }
+            }
+            let kept: usize = import.trace.sessions.iter().map(|session| session.calls.len()).sum();
+            prop_assert_eq!(kept, rows.len());
+            let backwards: Vec<String> = rows.iter().rev().cloned().collect();
+            prop_assert_eq!(ok(&backwards).trace, import.trace);
+        }
     }
 
     #[test]

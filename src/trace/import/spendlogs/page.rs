@@ -79,6 +79,7 @@ fn syntax_error(path: &Path, error: &serde_json::Error) -> Error {
     }
     let message = match error.classify() {
         serde_json::error::Category::Eof => "the JSON ends too early: the file is cut off",
+        serde_json::error::Category::Data => "unexpected value (is `data` an array of rows?)",
         _ => "not valid JSON",
     };
     let place = Error::new(message).in_file(path.display());

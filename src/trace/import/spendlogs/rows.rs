@@ -19,12 +19,11 @@ const TOKENS_MAX: u64 = 20_000_000;
 
 /// Call types in which a model generates text. Everything else (embeddings, images, reranking,
 /// tool calls of MCP servers) is no load of the kind that is simulated.
-const GENERATING: [&str; 14] = [
+const GENERATING: [&str; 12] = [
     "",
     "acompletion",
     "completion",
     "anthropic_messages",
-    "aanthropic_messages",
     "aresponses",
     "responses",
     "atext_completion",
@@ -33,7 +32,6 @@ const GENERATING: [&str; 14] = [
     "generate_content",
     "agenerate_content_stream",
     "generate_content_stream",
-    "async_responses",
 ];
 
 /// A text that many rows share, by number; 0 is the empty text.
