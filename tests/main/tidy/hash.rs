@@ -161,7 +161,7 @@ fn a_walked_field_offends() {
                 impl S { fn f(&self) {\n self.list.iter();\n self.by_hash.get(&1);\n\
                 self.by_hash\n   .keys();\n for (a, b) in &self.by_hash {}\n } }";
     assert_eq!(at(text), [5, 7]);
-    assert_eq!(iteration(&Source::new("src/cli.rs", text)), []);
+    assert!(iteration(&Source::new("src/cli.rs", text)).is_empty());
 }
 
 #[test]
@@ -191,5 +191,5 @@ fn another_name_of_the_type_is_no_way_out() {
 fn ordered_maps_and_lists_of_maps_are_walked_freely() {
     let text = "let a: BTreeMap<u8, u8> = b;\na.iter();\nlet c: Vec<FxHashMap<u8, u8>> = d;\n\
                 c.iter();\n#[cfg(test)]\nmod t { fn f(m: HashMap<u8, u8>) { m.iter(); } }";
-    assert_eq!(at(text), [0usize; 0]);
+    assert!(at(text).is_empty());
 }

@@ -55,8 +55,8 @@ fn printing_offends() {
     let text = "fn f() {\n println!(\"\");\n dbg!(1);\n}\n#[test]\nfn g() { println!(\"\"); }";
     assert_eq!(at(printing, "src/fleet.rs", text), [2, 3]);
     assert_eq!(at(printing, "src/lib.rs", text), [2, 3]);
-    assert_eq!(at(printing, "src/cli/size.rs", text), [0usize; 0]);
-    assert_eq!(at(printing, "src/fleet.rs", "// println!()\nfn print() { print() }"), [0usize; 0]);
+    assert!(at(printing, "src/cli/size.rs", text).is_empty());
+    assert!(at(printing, "src/fleet.rs", "// println!()\nfn print() { print() }").is_empty());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_clock_on_the_wall_offends() {
     let text =
         "use std::time::{Duration, Instant};\nlet t = SystemTime::now();\njiff::Zoned::now()";
     assert_eq!(at(wall_clock, "src/queue.rs", text), [1, 2, 2, 3]);
-    assert_eq!(at(wall_clock, "src/queue.rs", "fn now() -> Time { self.now }"), [0usize; 0]);
+    assert!(at(wall_clock, "src/queue.rs", "fn now() -> Time { self.now }").is_empty());
 }
 
 #[test]
@@ -77,5 +77,5 @@ fn single_precision_offends() {
 fn an_ignored_test_offends() {
     let text = "#[test]\n#[ignore = \"slow\"]\nfn f() {}\n#[test]\n#[ignore]\nfn g() {}";
     assert_eq!(at(ignored_tests, "tests/main/x.rs", text), [2, 5]);
-    assert_eq!(at(ignored_tests, "src/x.rs", "fn ignore() {}"), [0usize; 0]);
+    assert!(at(ignored_tests, "src/x.rs", "fn ignore() {}").is_empty());
 }
