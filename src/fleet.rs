@@ -304,7 +304,8 @@ impl<'a, E: Engine> World<'a, E> {
         };
         let max_model_len = self.setup.engine.max_model_len;
         let rule = self.setup.on_overflow;
-        let fit = overflow::fit(plan.prompt, plan.kept, &base_fit, rule, max_model_len);
+        let fit =
+            overflow::fit(plan.prompt, plan.kept, plan.output, &base_fit, rule, max_model_len);
         let segment = self.content.new_segment();
         let path = base_path.continued(fit.kept, segment, fit.prompt + plan.output);
         let call = &mut self.open(play).calls[call as usize];

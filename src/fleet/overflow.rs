@@ -1,9 +1,10 @@
-//! Prompts that are longer than the model's context.
+//! Contexts that are longer than the model's.
 //!
-//! A recorded session may have been longer than the model that is being sized allows. Its prompt
-//! is never trimmed in silence: the call is rejected, as vLLM does it, or the agent is taken to
-//! have compacted its context first, as agents do it. After a compaction the same session goes on
-//! from the shorter context: later prompts are shorter by as much.
+//! A recorded session may have been longer than the model that is being sized allows: prompt and
+//! output together do not fit. Nothing is trimmed in silence: the call is rejected, as vLLM
+//! rejects it, or the agent is taken to have compacted its context first, as agents do. After a
+//! compaction the same session goes on from the shorter context: later prompts are shorter by as
+//! much.
 
 use crate::config::scenario::OnOverflow;
 use crate::units::Tokens;
@@ -40,12 +41,13 @@ pub enum Verdict {
     Rejected,
 }
 
-/// Fits a recorded call into a context of `max_model_len` tokens, at least one of which is left
-/// for its output. `base` is how its base's context was fitted.
+/// Fits a recorded call into a context of `max_model_len` tokens. `base` is how its base's context
+/// was fitted.
 #[must_use]
 pub fn fit(
     recorded_prompt: Tokens,
     recorded_kept: Tokens,
+    output: Tokens,
     base: &Fit,
     rule: OnOverflow,
     max_model_len: Tokens,
@@ -65,10 +67,11 @@ pub fn fit(
         shared: base.shared.min(kept),
         verdict: Verdict::Fits,
     };
-    if fit.prompt < max_model_len {
+    if fit.prompt + output <= max_model_len {
         return fit;
     }
-    if rule == OnOverflow::Reject || COMPACTED_PROMPT >= max_model_len {
+    let helps = COMPACTED_PROMPT < fit.prompt && COMPACTED_PROMPT + output <= max_model_len;
+    if rule == OnOverflow::Reject || !helps {
         return Fit { verdict: Verdict::Rejected, ..fit };
     }
     let kept = fit.shared.min(COMPACTED_PROMPT);
@@ -93,28 +96,30 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_leaves_room_for_one_token_is_as_recorded() {
-        let fit = fit(Tokens(99_999), Tokens(90_000), &base(0), OnOverflow::Reject, LIMIT);
+    fn a_context_that_just_fits_is_as_recorded() {
+        let reject = OnOverflow::Reject;
+        let fit = fit(Tokens(99_600), Tokens(90_000), Tokens(400), &base(0), reject, LIMIT);
         assert_eq!(
             (fit.prompt, fit.kept, fit.verdict),
-            (Tokens(99_999), Tokens(90_000), Verdict::Fits)
+            (Tokens(99_600), Tokens(90_000), Verdict::Fits)
         );
     }
 
     #[test]
     fn a_longer_one_is_rejected_or_compacted_to_its_shared_prefix() {
-        let call = |rule| fit(Tokens(100_000), Tokens(90_000), &base(15_000), rule, LIMIT);
+        let call =
+            |rule| fit(Tokens(99_601), Tokens(90_000), Tokens(400), &base(15_000), rule, LIMIT);
         assert_eq!(call(OnOverflow::Reject).verdict, Verdict::Rejected);
         let compacted = call(OnOverflow::Compact);
         assert_eq!(compacted.verdict, Verdict::Compacted);
         assert_eq!((compacted.prompt, compacted.kept), (Tokens(37_000), Tokens(15_000)));
-        assert_eq!(compacted.shorter, Tokens(63_000));
+        assert_eq!(compacted.shorter, Tokens(62_601));
     }
 
     #[test]
     fn the_session_goes_on_from_the_compacted_context() {
         let at = |prompt, kept, base: &Fit| {
-            fit(Tokens(prompt), Tokens(kept), base, OnOverflow::Compact, LIMIT)
+            fit(Tokens(prompt), Tokens(kept), Tokens(500), base, OnOverflow::Compact, LIMIT)
         };
         let compacted = at(100_000, 90_000, &base(15_000));
         // It repeats the whole previous context (and its output of 500) and adds 1,000.
