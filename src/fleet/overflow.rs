@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_context_too_small_for_a_compaction_rejects() {
-        let fit = fit(Tokens(50_000), Tokens::ZERO, &base(0), OnOverflow::Compact, Tokens(32_768));
+        let (prompt, none, limit) = (Tokens(50_000), Tokens::ZERO, Tokens(37_400));
+        let fit = fit(prompt, none, Tokens(500), &base(0), OnOverflow::Compact, limit);
         assert_eq!(fit.verdict, Verdict::Rejected);
     }
 }
