@@ -88,7 +88,7 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "  completed {} calls, {} turns, {} tasks; failed {}, {}, {}; cut off at the end {}, {}, {}",
+        "  completed {} calls, {} turns, {} tasks; failed {}, {}, {}; cut off {}, {}, {}",
         grouped(units.calls as i64),
         units.turns,
         units.tasks,
