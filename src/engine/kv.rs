@@ -86,6 +86,12 @@ impl KvCache {
         if self.unlimited { Blocks(u64::MAX >> 1) } else { Blocks(self.free) }
     }
 
+    /// Blocks that there are, the null block apart.
+    #[must_use]
+    pub fn blocks(&self) -> Blocks {
+        Blocks(self.blocks.len() as u64)
+    }
+
     /// Blocks that requests hold.
     #[must_use]
     pub fn used_blocks(&self) -> Blocks {

@@ -134,6 +134,8 @@ pub struct Scheduler {
     arrivals: u64,
     blocked: Option<Blocked>,
     hits: Vec<BlockId>,
+    /// Releases at the last look at every block.
+    checked_at: u64,
 }
 
 impl Scheduler {
@@ -151,6 +153,7 @@ impl Scheduler {
             arrivals: 0,
             blocked: None,
             hits: Vec::new(),
+            checked_at: 0,
         }
     }
 
@@ -503,14 +506,16 @@ impl Scheduler {
         self.table[slot as usize].as_mut().expect("the slot is taken")
     }
 
-    /// In debug builds: the budget is kept, and (now and then, since it looks at every block) no
-    /// block is lost.
-    fn check_books(&self, batch: &Batch) {
+    /// In debug builds: the budget is kept, and no block is lost. The latter looks at every block,
+    /// so it is done as often as blocks are released, but in large pools now and then only.
+    fn check_books(&mut self, batch: &Batch) {
         if cfg!(debug_assertions) {
             let tokens: Tokens = batch.rows.iter().map(|row| row.tokens).sum();
             assert!(tokens <= self.config.max_num_batched_tokens, "the budget is overdrawn");
             assert!(self.running.len() <= self.config.max_num_seqs, "too many requests run");
-            if self.kv.released_total().is_multiple_of(64) {
+            let released = self.kv.released_total();
+            if released > self.checked_at + self.kv.blocks().0 / 64 {
+                self.checked_at = released;
                 self.check_blocks();
             }
         }
