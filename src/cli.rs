@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 use crate::diag::Result;
 
+mod conform;
 mod import;
 mod memory;
 mod replay;
@@ -37,6 +38,8 @@ enum Command {
     Import(import::Args),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
+    /// Hold the engine against recordings of a real scheduler, decision by decision
+    Conform(conform::Args),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
     Memory(Box<memory::Args>),
 }
@@ -71,6 +74,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Conform(args) => conform::run(&args),
         Command::Memory(args) => memory::run(&args),
     }
 }

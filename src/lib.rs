@@ -14,7 +14,7 @@
 //! | 3 | [`config`] |
 //! | 4 | [`engine`], [`observe`] |
 //! | 5 | [`fleet`] |
-//! | 6 | [`sizing`] |
+//! | 6 | [`sizing`], [`validate`] |
 //! | 7 | [`report`] |
 //! | 8 | [`cli`] |
 
@@ -31,3 +31,4 @@ pub mod sizing;
 pub mod stats;
 pub mod trace;
 pub mod units;
+pub mod validate;

@@ -34,7 +34,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("engine.scheduling_policy", "fcfs or priority; fcfs"),
     ("engine.watermark", "share of the pool left free by admissions; 0"),
     ("engine.scheduler_reserve_full_isl", "admit only what fits whole; true"),
-    ("engine.async_scheduling", "schedule a step while the last one runs; false"),
+    ("engine.async_scheduling", "schedule a step while the one before it runs; true"),
     ("fleet.replicas", "engines behind the router; 1"),
     ("fleet.router", "session_affinity (default), random, round_robin or least_loaded"),
     ("fleet.on_overflow", "prompts beyond max_model_len: reject (default) or compact"),

@@ -41,6 +41,8 @@ pub struct Serving {
     pub by_priority: bool,
     /// Share of the pool that admissions leave free.
     pub watermark: f64,
+    /// Whether a step is scheduled while the one before it runs.
+    pub async_scheduling: bool,
     /// Whether only what fits whole is admitted.
     pub scheduler_reserve_full_isl: bool,
     /// What to check before the result is trusted.
@@ -197,6 +199,7 @@ impl Serving {
                 .choice("engine.scheduling_policy", &[("fcfs", false), ("priority", true)])?
                 .unwrap_or(false),
             watermark: document.number("engine.watermark", 0.0, 0.5)?.unwrap_or(0.0),
+            async_scheduling: document.flag("engine.async_scheduling")?.unwrap_or(true),
             scheduler_reserve_full_isl: document
                 .flag("engine.scheduler_reserve_full_isl")?
                 .unwrap_or(true),
@@ -221,9 +224,5 @@ fn read_limits(document: &Document, request: &mut MemoryRequest<'_>) -> Result<(
     }
     let blocks = document.whole("engine.num_gpu_blocks_override", 2, u64::from(u32::MAX) - 1)?;
     request.num_gpu_blocks = blocks.map(Blocks);
-    if let Some(true) = document.flag("engine.async_scheduling")? {
-        let error = Error::new("async scheduling is not modelled yet: only `false` is");
-        return Err(document.at("engine.async_scheduling", error));
-    }
     Ok(())
 }

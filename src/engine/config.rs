@@ -25,6 +25,8 @@ pub struct EngineConfig {
     pub policy: Policy,
     /// Fraction of the pool that stays free when a request is admitted while others run.
     pub watermark: f64,
+    /// Schedule a step while the one before it runs, before its tokens are known.
+    pub async_scheduling: bool,
     /// Admit a request only if its whole present length fits, not just its first chunk.
     pub scheduler_reserve_full_isl: bool,
 }

@@ -1,7 +1,9 @@
 //! The reference engine: one step at a time, one request at a time.
 //!
-//! The loop of an engine without async scheduling: schedule a batch, run it, take in its tokens,
-//! schedule the next. A request that arrives while a step runs enters the next one at the earliest.
+//! Without async scheduling a batch is scheduled, runs, and its tokens are taken in before the next
+//! is scheduled. With it, the next batch is scheduled when a batch starts to run, and starts when
+//! that one ends: the GPU never waits for the scheduler, but what arrives while a batch runs
+//! enters the one after the next.
 
 use super::config::EngineConfig;
 use super::request::{Effect, Request, StepSummary};
@@ -16,7 +18,10 @@ use crate::units::{Span, Time, Tokens};
 pub struct PlainEngine {
     scheduler: Scheduler,
     cost: StepCost,
-    batch: Batch,
+    /// The batch that runs, if `due` is the end of a step.
+    running: Batch,
+    /// With async scheduling: the batch that runs next. Empty if there is none.
+    queued: Batch,
     outputs: Vec<Output>,
     due: Option<Due>,
     stuck: Option<Stuck>,
@@ -29,27 +34,45 @@ impl PlainEngine {
         Self {
             scheduler: Scheduler::new(config),
             cost,
-            batch: Batch::default(),
+            running: Batch::default(),
+            queued: Batch::default(),
             outputs: Vec::new(),
             due: None,
             stuck: None,
         }
     }
 
-    /// Schedules the next batch and says how long it runs.
+    /// Starts the next batch, and with async scheduling schedules the one after it.
     fn start_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.due = None;
+        std::mem::swap(&mut self.running, &mut self.queued);
+        self.queued.rows.clear();
+        if self.running.rows.is_empty() {
+            self.schedule_something(effects);
+        }
+        if self.running.rows.is_empty() {
+            return;
+        }
+        let summary = self.price();
+        effects.push(Effect::StepStarted(summary));
+        self.due = Some(Due::StepEnds(now + summary.span));
+        if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
+            self.scheduler.schedule(&mut self.queued);
+            tell(&self.queued, effects);
+        }
+    }
+
+    /// Schedules the batch to run now, with nothing in flight.
+    fn schedule_something(&mut self, effects: &mut Vec<Effect>) {
         loop {
-            self.scheduler.schedule(&mut self.batch);
-            for &(request, lost) in &self.batch.preempted {
-                effects.push(Effect::Preempted { request, lost });
-            }
-            if !self.batch.rows.is_empty() {
-                break;
+            self.scheduler.schedule(&mut self.running);
+            tell(&self.running, effects);
+            if !self.running.rows.is_empty() {
+                return;
             }
             // A step in which the only runner preempted itself computes nothing; it is followed
             // by one that can admit again. Without a preemption nothing will ever change.
-            if self.batch.preempted.is_empty() {
+            if self.running.preempted.is_empty() {
                 self.stuck = self
                     .scheduler
                     .waiting_head()
@@ -57,21 +80,13 @@ impl PlainEngine {
                 return;
             }
         }
-        for row in self.batch.rows.iter().filter(|row| row.kind != RowKind::Running) {
-            let resumed = row.kind == RowKind::Resumed;
-            let cached = row.computed_before;
-            effects.push(Effect::Admitted { request: row.request, cached, resumed });
-        }
-        let summary = self.price();
-        effects.push(Effect::StepStarted(summary));
-        self.due = Some(Due::StepEnds(now + summary.span));
     }
 
     fn price(&self) -> StepSummary {
         let mut load = self.cost.empty_load();
         let mut decode_load = self.cost.empty_load();
         let (mut decode_seqs, mut prefill_tokens) = (0, Tokens::ZERO);
-        for row in &self.batch.rows {
+        for row in &self.running.rows {
             if row.decodes {
                 load.add_decode(row.computed_before.0 + 1);
                 decode_load.add_decode(row.computed_before.0 + 1);
@@ -100,14 +115,31 @@ impl PlainEngine {
 
     fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.outputs.clear();
-        self.scheduler.update(&self.batch, &mut self.outputs);
+        self.scheduler.update(&self.running, &mut self.outputs);
+        self.running.rows.clear();
         effects.extend(self.outputs.iter().map(|output| match *output {
             Output::First(request) => Effect::FirstToken { request },
             Output::Last { request, output, prefilled } => {
                 Effect::Finished { request, output, prefilled }
             }
         }));
-        self.due = self.scheduler.has_requests().then_some(Due::StepStarts(now));
+        let goes_on = self.scheduler.has_requests() || !self.queued.rows.is_empty();
+        self.due = goes_on.then_some(Due::StepStarts(now));
+    }
+}
+
+/// Tells who was preempted and who was admitted in a batch.
+fn tell(batch: &Batch, effects: &mut Vec<Effect>) {
+    for &(request, lost) in &batch.preempted {
+        effects.push(Effect::Preempted { request, lost });
+    }
+    for row in batch.rows.iter().filter(|row| row.kind != RowKind::Running) {
+        let resumed = row.kind == RowKind::Resumed;
+        effects.push(Effect::Admitted {
+            request: row.request,
+            cached: row.computed_before,
+            resumed,
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use super::config::{EngineConfig, Policy};
 use super::kv::{BlockId, KvCache};
 use super::request::Request;
 use crate::trace::lineage::{BlockKey, Path};
+use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, Tokens};
 
 /// Position of a request in the scheduler's table.
@@ -32,6 +33,8 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     slot: Slot,
+    /// Tells the request from a later one in the same slot.
+    arrival: u64,
     /// Which request.
     pub request: RequestId,
     /// Tokens computed in this step.
@@ -92,6 +95,9 @@ struct State {
     /// Order of handing over: decides ties.
     arrival: u64,
     outputs: u64,
+    /// Tokens whose batch has been scheduled and not taken in: they count as known to the next
+    /// batch, although nobody has seen them.
+    in_flight: u64,
     computed: u64,
     blocks: Vec<BlockId>,
     /// Blocks set aside for layers with a sliding window.
@@ -105,6 +111,14 @@ struct State {
 impl State {
     fn known(&self) -> u64 {
         self.request.prompt.0 + self.outputs
+    }
+
+    /// Whether the tokens in flight are its last: a batch more would be for nothing, and the limit
+    /// says so beforehand.
+    fn ends_in_flight(&self) -> bool {
+        self.in_flight > 0
+            && self.request.finish == Finish::Length
+            && self.outputs + self.in_flight >= self.request.output.0
     }
 
     fn rank(&self) -> (i32, u64) {
@@ -193,6 +207,12 @@ impl Scheduler {
         self.waiting.front().map(|&slot| self.state(slot).request.id)
     }
 
+    /// The requests that have not ended, with the tokens that came out of each so far.
+    pub fn unfinished(&self) -> impl Iterator<Item = (RequestId, Tokens)> + '_ {
+        let states = self.table.iter().flatten();
+        states.map(|state| (state.request.id, Tokens(state.outputs)))
+    }
+
     /// Hands over a request.
     pub fn add(&mut self, request: Request) {
         debug_assert!(request.output.0 > 0, "a request that generates nothing");
@@ -200,6 +220,7 @@ impl Scheduler {
             request,
             arrival: self.arrivals,
             outputs: 0,
+            in_flight: 0,
             computed: 0,
             blocks: Vec::new(),
             window: Vec::new(),
@@ -251,9 +272,12 @@ impl Scheduler {
             self.schedule_waiting(&mut budget, batch);
         }
         for row in &mut batch.rows {
-            let state = self.state_mut(row.slot);
+            let state = self.table[row.slot as usize].as_mut().expect("the slot is taken");
             state.computed += row.tokens.0;
-            row.emits = state.computed == state.known();
+            row.emits = state.computed == state.known() + state.in_flight;
+            if row.emits {
+                state.in_flight += 1;
+            }
             row.decodes = row.tokens == Tokens(1) && row.computed_before >= state.request.prompt;
             if !row.decodes {
                 state.prefilled += row.tokens.0;
@@ -266,7 +290,12 @@ impl Scheduler {
         let mut position = 0;
         while position < self.running.len() && *budget > 0 {
             let slot = self.running[position];
-            let tokens = self.capped(slot, self.state(slot).computed, *budget);
+            let state = self.state(slot);
+            let wanted = match state.ends_in_flight() {
+                true => 0,
+                false => state.known() + state.in_flight - state.computed,
+            };
+            let tokens = self.capped(wanted, state.computed, *budget);
             if tokens == 0 {
                 position += 1;
                 continue;
@@ -282,9 +311,9 @@ impl Scheduler {
         }
     }
 
-    /// Tokens that a request may have in this step if `computed` of its known ones are there.
-    fn capped(&self, slot: Slot, computed: u64, budget: u64) -> u64 {
-        let mut tokens = self.state(slot).known() - computed;
+    /// Of the tokens that a request with `computed` ones wants, those that it may have in a step.
+    fn capped(&self, wanted: u64, computed: u64, budget: u64) -> u64 {
+        let mut tokens = wanted;
         if self.config.long_prefill_token_threshold.0 > 0 {
             tokens = tokens.min(self.config.long_prefill_token_threshold.0);
         }
@@ -369,7 +398,7 @@ impl Scheduler {
         hits.clear();
         self.kv.lookup(&self.state(slot).request.path, limit, &mut hits);
         let cached = hits.len() as u64 * block_size;
-        let tokens = self.capped(slot, cached, budget);
+        let tokens = self.capped(known - cached, cached, budget);
         if !self.fits(slot, &hits, cached + tokens, limit) {
             self.hits = hits;
             return None;
@@ -440,7 +469,14 @@ impl Scheduler {
         let needed = Tokens(upto).blocks_ceil(self.config.block_size);
         let missing = needed.saturating_sub(Blocks(state.blocks.len() as u64));
         self.kv.allocate(missing, &mut state.blocks);
-        let full = upto.min(state.known()) / self.config.block_size;
+        let known = upto.min(state.known());
+        self.cache_blocks(slot, known);
+    }
+
+    /// Caches the blocks that the first `upto` tokens fill. Their content must be known.
+    fn cache_blocks(&mut self, slot: Slot, upto: u64) {
+        let state = self.table[slot as usize].as_mut().expect("the slot is taken");
+        let full = upto / self.config.block_size;
         while state.cached_blocks < full {
             let block = state.cached_blocks;
             let key = state.request.path.block_key(block, self.config.block_size);
@@ -454,20 +490,28 @@ impl Scheduler {
 
     /// Takes in what a step computed: tokens come out, requests end, their blocks become free.
     pub fn update(&mut self, batch: &Batch, outputs: &mut Vec<Output>) {
+        let max_model_len = self.config.max_model_len.0;
         for row in batch.rows.iter().filter(|row| row.emits) {
-            let max_model_len = self.config.max_model_len.0;
-            let state = self.state_mut(row.slot);
-            debug_assert_eq!(state.request.id, row.request, "a slot was reused in flight");
+            // Without a request the token is for nothing: a stop token that nobody foresaw came
+            // out of the batch before, while this one was scheduled already.
+            let state = self.table[row.slot as usize].as_mut();
+            let Some(state) = state.filter(|state| state.arrival == row.arrival) else { continue };
+            state.in_flight -= 1;
             state.outputs += 1;
             if state.outputs == 1 {
                 outputs.push(Output::First(row.request));
             }
-            if state.outputs < state.request.output.0 && state.known() < max_model_len {
-                continue;
-            }
+            let ends = state.outputs >= state.request.output.0 || state.known() >= max_model_len;
             let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
-            outputs.push(Output::Last { request: row.request, output, prefilled });
-            self.finish(row.slot);
+            if self.config.async_scheduling && !state.blocks.is_empty() {
+                // What was scheduled before its content was known can be hit from here on.
+                let known = state.computed - state.in_flight;
+                self.cache_blocks(row.slot, known);
+            }
+            if ends {
+                outputs.push(Output::Last { request: row.request, output, prefilled });
+                self.finish(row.slot);
+            }
         }
     }
 
@@ -476,6 +520,8 @@ impl Scheduler {
         self.kv.release(&mut state.blocks);
         self.kv.release(&mut state.window);
         self.running.retain(|&other| other != slot);
+        // The token that ends it may come out after it was preempted.
+        self.waiting.retain(|&other| other != slot);
         self.empty_slots.push(slot);
     }
 
@@ -489,6 +535,7 @@ impl Scheduler {
         let state = self.state(slot);
         Row {
             slot,
+            arrival: state.arrival,
             request: state.request.id,
             tokens: Tokens(tokens),
             computed_before: Tokens(state.computed),
@@ -500,10 +547,6 @@ impl Scheduler {
 
     fn state(&self, slot: Slot) -> &State {
         self.table[slot as usize].as_ref().expect("the slot is taken")
-    }
-
-    fn state_mut(&mut self, slot: Slot) -> &mut State {
-        self.table[slot as usize].as_mut().expect("the slot is taken")
     }
 
     /// In debug builds: the budget is kept, and no block is lost. The latter looks at every block,

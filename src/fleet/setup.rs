@@ -32,6 +32,7 @@ impl Setup {
             enable_prefix_caching: serving.enable_prefix_caching,
             policy: if serving.by_priority { Policy::Priority } else { Policy::Fcfs },
             watermark: serving.watermark,
+            async_scheduling: serving.async_scheduling,
             scheduler_reserve_full_isl: serving.scheduler_reserve_full_isl,
         };
         let api = ApiTime {
