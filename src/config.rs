@@ -11,3 +11,4 @@ pub mod precision;
 pub mod presets;
 pub mod scenario;
 pub mod serving;
+pub mod vllm_serve;

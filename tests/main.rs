@@ -8,4 +8,5 @@ mod main {
     mod model_config;
     mod stats;
     mod tidy;
+    mod vllm_serve;
 }

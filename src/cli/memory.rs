@@ -6,11 +6,14 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::config::defaults::{self, VllmVersion};
+use crate::config::document::Document;
 use crate::config::geometry::{Attention, ModelGeometry};
 use crate::config::gpus::{self, GpuSpec};
 use crate::config::memory::{self, MemoryPlan, MemoryRequest};
 use crate::config::models;
 use crate::config::precision::{KvDtype, WeightPrecision};
+use crate::config::scenario::KEYS;
+use crate::config::{serving, vllm_serve};
 use crate::diag::{Error, Result, Warning};
 use crate::units::{Blocks, Bytes, Tokens};
 
@@ -24,11 +27,27 @@ and gets 12.0 GiB for 131,072 tokens in FP8; the model has 4, and needs 6.0 GiB.
 1 GiB is 2^30 bytes, 1 GB is 10^9 bytes; both are printed.")]
 pub struct Args {
     /// Model of the catalogue, or the path of a config.json
-    #[arg(long)]
-    model: String,
+    #[arg(long, required_unless_present = "vllm")]
+    model: Option<String>,
     /// GPU of the catalogue, for example h100-sxm
     #[arg(long)]
     gpu: String,
+    /// The engine as a real command line, "vllm serve MODEL --flag ...", in place of the options
+    /// that are its flags
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        allow_hyphen_values = true,
+        conflicts_with_all = [
+            "model", "tp", "quantization", "kv_cache_dtype", "gpu_memory_utilization",
+            "max_num_batched_tokens", "max_num_seqs", "block_size", "num_gpu_blocks_override",
+        ]
+    )]
+    vllm: Option<String>,
+    /// The line of vLLM's log that gives the size of the KV cache, such as
+    /// "GPU KV cache size: 1,391,552 tokens"
+    #[arg(long, value_name = "LINE", conflicts_with = "num_gpu_blocks_override")]
+    vllm_log: Option<String>,
     /// GPUs that share the model (tensor parallelism)
     #[arg(long, default_value_t = 1, value_name = "GPUS")]
     tp: u32,
@@ -72,26 +91,71 @@ pub struct Args {
 /// # Errors
 /// An unknown name, a setting out of range, or a model or context that does not fit.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let (model, mut warnings) = models::resolve(&args.model)?;
+    let (document, notes) = document(args)?;
+    let name = match document.text("engine.model")? {
+        Some(name) => name,
+        None => args.model.clone().unwrap_or_default(),
+    };
+    let (model, mut warnings) = models::resolve(&name)?;
     let gpu = gpus::find(&args.gpu)?;
-    let request = request(args, &model, gpu)?;
+    let request = request(args, &document, &model, gpu)?;
     let plan = memory::plan(&request)?;
     let context = Tokens(match args.context {
         Some(0) => return Err(Error::found(0, "an integer from 1").in_field("context")),
         Some(context) => context,
-        None => model.max_context,
+        None => serving::max_model_len(&document, &model)?.0,
     });
     plan.check_context(context)?;
     warnings.extend(plan.warnings.iter().cloned());
     if args.json {
-        println!("{:#}", as_json(&request, &plan, context, &warnings));
+        println!("{:#}", as_json(&request, &plan, context, &warnings, &notes));
     } else {
         print!("{}", as_text(&request, &plan, context, &warnings));
+        notes.iter().for_each(|note| println!("note: {note}"));
     }
     Ok(Outcome::Met)
 }
 
+/// What a command line says, and what became of it; empty without one.
+fn document(args: &Args) -> Result<(Document, Vec<String>)> {
+    let mut document = Document::default();
+    let Some(line) = &args.vllm else { return Ok((document, Vec::new())) };
+    let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+    document.set(&vllm_serve::assignment(vllm_serve::KEY, line), &known)?;
+    document.set(&vllm_serve::assignment("engine.gpu", &args.gpu), &known)?;
+    let notes = vllm_serve::apply(&mut document, &known, &[])?;
+    Ok((document, notes))
+}
+
 fn request<'a>(
+    args: &Args,
+    document: &Document,
+    model: &'a ModelGeometry,
+    gpu: &'a GpuSpec,
+) -> Result<MemoryRequest<'a>> {
+    let mut request = if args.vllm.is_some() {
+        serving::memory_request(document, model, gpu)?
+    } else {
+        own_request(args, model, gpu)?
+    };
+    if let Some(line) = &args.vllm_log {
+        let started_with = serving::max_model_len(document, model)?;
+        let blocks = vllm_serve::log::blocks(line, model, request.block_size, started_with);
+        request.num_gpu_blocks = Some(blocks.map_err(|error| error.in_field("--vllm-log"))?);
+    }
+    request.vllm = VllmVersion::parse(&args.vllm_version)?;
+    request.weights_logged = match args.weights_gib {
+        Some(gib) if gib > 0.0 && gib < 1e5 => Some(Bytes((gib * (1u64 << 30) as f64) as u64)),
+        Some(gib) => {
+            return Err(Error::found(gib, "a size in GiB above 0").in_field("weights_gib"));
+        }
+        None => None,
+    };
+    Ok(request)
+}
+
+/// The request of the command's own options.
+fn own_request<'a>(
     args: &Args,
     model: &'a ModelGeometry,
     gpu: &'a GpuSpec,
@@ -108,15 +172,7 @@ fn request<'a>(
     }
     request.max_num_seqs = args.max_num_seqs.unwrap_or(request.max_num_seqs);
     request.block_size = args.block_size;
-    request.vllm = VllmVersion::parse(&args.vllm_version)?;
     request.num_gpu_blocks = args.num_gpu_blocks_override.map(Blocks);
-    request.weights_logged = match args.weights_gib {
-        Some(gib) if gib > 0.0 && gib < 1e5 => Some(Bytes((gib * (1u64 << 30) as f64) as u64)),
-        Some(gib) => {
-            return Err(Error::found(gib, "a size in GiB above 0").in_field("weights_gib"));
-        }
-        None => None,
-    };
     Ok(request)
 }
 
@@ -125,6 +181,7 @@ fn as_json(
     plan: &MemoryPlan,
     context: Tokens,
     warnings: &[Warning],
+    notes: &[String],
 ) -> serde_json::Value {
     let reserve = &plan.reserve;
     json!({
@@ -162,6 +219,7 @@ fn as_json(
         "sequence_blocks": plan.sequence_blocks(context).0,
         "sequences_that_fit": plan.sequences_that_fit(context),
         "warnings": warnings.iter().map(|warning| warning.0.as_str()).collect::<Vec<_>>(),
+        "notes": notes,
     })
 }
 

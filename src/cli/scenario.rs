@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::scenario::{LoadKind, Scenario};
+use crate::config::vllm_serve;
 use crate::diag::{Error, Result};
 use crate::fleet::Progress;
 use crate::report::Format;
@@ -34,6 +35,14 @@ pub struct ScenarioArgs {
     /// only one has that key
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// The engine as a real command line, "vllm serve MODEL --flag ...": takes the place of the
+    /// scenario's keys that are vLLM's flags; --set wins over it; the GPU stays engine.gpu
+    #[arg(long, value_name = "COMMAND", allow_hyphen_values = true)]
+    vllm: Option<String>,
+    /// The line of vLLM's log that gives the size of the KV cache, such as
+    /// "GPU KV cache size: 1,391,552 tokens"
+    #[arg(long, value_name = "LINE")]
+    vllm_log: Option<String>,
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -50,6 +59,11 @@ impl ScenarioArgs {
     /// Reads scenario and trace.
     pub fn load(&self) -> Result<(Case, Trace)> {
         let mut overrides = self.set.clone();
+        let option = |key: &str, text: &Option<String>| {
+            text.as_ref().map(|text| vllm_serve::assignment(key, text))
+        };
+        overrides.extend(option(vllm_serve::KEY, &self.vllm));
+        overrides.extend(option(vllm_serve::log::KEY, &self.vllm_log));
         overrides.extend(self.seed.map(|seed| format!("run.seed={seed}")));
         let (text, name) = match &self.scenario {
             Some(path) => {

@@ -28,6 +28,8 @@ enum Origin {
     File(u64, u64),
     /// An assignment on the command line.
     CommandLine,
+    /// A part of another key's text.
+    Derived { from: &'static str, part: String },
 }
 
 impl Document {
@@ -85,6 +87,17 @@ impl Document {
         Ok(())
     }
 
+    /// Sets a key to what a part of the text of `from` says; complaints name the part.
+    pub fn derive(&mut self, key: &str, value: Value, from: &'static str, part: &str) {
+        let origin = Origin::Derived { from, part: part.to_owned() };
+        self.entries.insert(key.to_owned(), Entry { value, origin });
+    }
+
+    /// Takes a key out.
+    pub fn remove(&mut self, key: &str) {
+        self.entries.remove(key);
+    }
+
     /// Complains about the first key that is neither in `known` nor in one of the sections whose
     /// keys are free.
     ///
@@ -106,10 +119,11 @@ impl Document {
     #[must_use]
     pub fn at(&self, key: &str, error: Error) -> Error {
         match self.entries.get(key).map(|entry| &entry.origin) {
-            Some(&Origin::File(line, column)) => {
-                error.in_file(&self.file).at_line(line).at_column(column).in_field(key)
+            Some(Origin::File(line, column)) => {
+                error.in_file(&self.file).at_line(*line).at_column(*column).in_field(key)
             }
             Some(Origin::CommandLine) => error.in_field(format!("--set {key}")),
+            Some(Origin::Derived { from, part }) => self.at(from, error.in_field(part)),
             None => error.in_file(&self.file).in_field(key),
         }
     }
@@ -120,10 +134,14 @@ impl Document {
         self.entries.contains_key(key)
     }
 
-    /// Whether the key stands in the file, not on the command line.
+    /// Whether the key stands in the file, itself or as part of another, not on the command line.
     #[must_use]
     pub fn is_from_file(&self, key: &str) -> bool {
-        self.entries.get(key).is_some_and(|entry| matches!(entry.origin, Origin::File(..)))
+        match self.entries.get(key).map(|entry| &entry.origin) {
+            Some(Origin::File(..)) => true,
+            Some(Origin::Derived { from, .. }) => self.is_from_file(from),
+            Some(Origin::CommandLine) | None => false,
+        }
     }
 
     /// The value of a key, whatever it is.

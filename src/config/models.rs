@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn unknown_and_unmodelled_names_say_what_to_do() {
-        let text = find("Qwen3-Coder-30B").unwrap_err().to_string();
+        let text = find("Qwen3-Coder-31B").unwrap_err().to_string();
         assert!(text.contains("did you mean `Qwen3-Coder-30B-A3B`?"), "{text}");
         assert!(text.contains("config.json"), "{text}");
         let text = find("zai-org/GLM-5").unwrap_err().to_string();

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use super::document::Document;
 use super::serving::{self, Serving};
+use super::vllm_serve;
 use crate::diag::{Error, Result};
 use crate::trace::record::Name;
 use crate::units::Span;
@@ -20,6 +21,8 @@ pub const KEYS: &[(&str, &str)] = &[
     ("trace", "trace file, relative to the scenario; `bundled` (default) is the built-in one"),
     ("engine.model", "name in the catalogue or path of a config.json"),
     ("engine.gpu", "GPU of the catalogue, such as h100-sxm"),
+    ("engine.vllm_serve", "a `vllm serve` command line, in place of the keys that are its flags"),
+    ("engine.vllm_log", "the line of vLLM's log that gives the size of the KV cache"),
     ("engine.tensor_parallel_size", "GPUs of one replica; 1"),
     ("engine.quantization", "weights: bf16, fp8, ...; the model's own"),
     ("engine.kv_cache_dtype", "auto (the model's), bf16, fp8; auto"),
@@ -182,14 +185,15 @@ impl Scenario {
     pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<Self> {
         let mut document = Document::parse(text, file)?;
         let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
-        let settable: Vec<&str> =
-            known.iter().copied().chain(serving::UNMODELLED.iter().map(|flag| flag.key)).collect();
+        let unmodelled: Vec<&str> = serving::UNMODELLED.iter().map(|flag| flag.key).collect();
+        let settable: Vec<&str> = known.iter().chain(&unmodelled).copied().collect();
         for assignment in overrides {
             document.set(assignment, &settable)?;
         }
         document.check_keys(&settable, FREE_SECTIONS)?;
+        let notes = vllm_serve::apply(&mut document, &known, &unmodelled)?;
         serving::refuse_unmodelled(&document)?;
-        let serving = Serving::read(&document)?;
+        let serving = Serving { notes, ..Serving::read(&document)? };
         let load = read_load(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| read_seconds(&document, key, default);

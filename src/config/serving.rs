@@ -8,6 +8,7 @@ use super::gpus::{self, GpuSpec};
 use super::memory::{self, MemoryPlan, MemoryRequest};
 use super::models;
 use super::precision::{KvDtype, WeightPrecision};
+use super::vllm_serve::log;
 use crate::diag::{Error, Result, Warning};
 use crate::units::{Blocks, Tokens};
 
@@ -47,6 +48,8 @@ pub struct Serving {
     pub scheduler_reserve_full_isl: bool,
     /// What to check before the result is trusted.
     pub warnings: Vec<Warning>,
+    /// What became of a command line: flags that were ignored, keys that gave way.
+    pub notes: Vec<String>,
 }
 
 /// A key that vLLM has and the model of the engine has not.
@@ -158,20 +161,11 @@ impl Serving {
         let (model, mut warnings) =
             models::resolve(&needed("engine.model")?).map_err(at("engine.model"))?;
         let gpu = gpus::find(&needed("engine.gpu")?).map_err(at("engine.gpu"))?;
-        let tp = document.whole("engine.tensor_parallel_size", 1, 64)?.unwrap_or(1) as u32;
-        let mut request = MemoryRequest::new(&model, gpu, tp);
-        if let Some(text) = document.text("engine.quantization")? {
-            request.weights = WeightPrecision::parse(&text).map_err(at("engine.quantization"))?;
-        }
-        if let Some(text) = document.text("engine.kv_cache_dtype")? {
-            request.kv_dtype =
-                KvDtype::parse(&text, model.dtype).map_err(at("engine.kv_cache_dtype"))?;
-        }
-        read_limits(document, &mut request)?;
+        let request = memory_request(document, &model, gpu)?;
+        let tp = request.tp;
         let memory = memory::plan(&request).map_err(at("engine.model"))?;
         let longest = model.max_context.max(1);
-        let max_model_len = document.whole("engine.max_model_len", 2, MAX_TOKENS)?;
-        let max_model_len = Tokens(max_model_len.unwrap_or(longest));
+        let max_model_len = max_model_len(document, &model)?;
         if max_model_len.0 > longest {
             warnings.push(Warning(format!(
                 "max_model_len {max_model_len} is longer than the {longest} tokens that {} was \
@@ -204,9 +198,46 @@ impl Serving {
                 .flag("engine.scheduler_reserve_full_isl")?
                 .unwrap_or(true),
             warnings,
+            notes: Vec::new(),
             model,
         })
     }
+}
+
+/// What the `engine` section says of the memory of one replica.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn memory_request<'a>(
+    document: &Document,
+    model: &'a ModelGeometry,
+    gpu: &'a GpuSpec,
+) -> Result<MemoryRequest<'a>> {
+    let at = |key: &'static str| move |error: Error| document.at(key, error);
+    let tp = document.whole("engine.tensor_parallel_size", 1, 64)?.unwrap_or(1) as u32;
+    let mut request = MemoryRequest::new(model, gpu, tp);
+    if let Some(text) = document.text("engine.quantization")? {
+        request.weights = WeightPrecision::parse(&text).map_err(at("engine.quantization"))?;
+    }
+    if let Some(text) = document.text("engine.kv_cache_dtype")? {
+        request.kv_dtype =
+            KvDtype::parse(&text, model.dtype).map_err(at("engine.kv_cache_dtype"))?;
+    }
+    read_limits(document, &mut request)?;
+    let started_with = max_model_len(document, model)?;
+    if let Some(blocks) = log::read(document, model, request.block_size, started_with)? {
+        request.num_gpu_blocks = Some(blocks);
+    }
+    Ok(request)
+}
+
+/// Prompt and output together: as given, else the longest the model was made for.
+///
+/// # Errors
+/// A number out of range.
+pub fn max_model_len(document: &Document, model: &ModelGeometry) -> Result<Tokens> {
+    let given = document.whole("engine.max_model_len", 2, MAX_TOKENS)?;
+    Ok(Tokens(given.unwrap_or(model.max_context.max(1))))
 }
 
 fn read_limits(document: &Document, request: &mut MemoryRequest<'_>) -> Result<()> {

@@ -66,6 +66,7 @@ fn header(case: &Case) -> Value {
             .chain(case.setup.cost.warnings())
             .map(ToString::to_string)
             .collect::<Vec<_>>(),
+        "notes": serving.notes,
     })
 }
 

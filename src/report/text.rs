@@ -74,6 +74,9 @@ fn header(case: &Case, out: &mut dyn Write) -> io::Result<()> {
     for warning in serving.warnings.iter().chain(case.setup.cost.warnings()) {
         writeln!(out, "  warning   {warning}")?;
     }
+    for note in &serving.notes {
+        writeln!(out, "  note      {note}")?;
+    }
     writeln!(out)
 }
 
