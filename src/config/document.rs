@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::Path;
 
 use toml::Value;
 use toml::de::{DeTable, DeValue};
@@ -109,7 +110,7 @@ impl Document {
             Some(&Origin::File(line, column)) => {
                 error.in_file(&self.file).at_line(line).at_column(column).in_field(key)
             }
-            Some(Origin::CommandLine) => error.in_field(format!("--set {key}")),
+            Some(Origin::CommandLine) => error.with_field(format!("--set {key}")),
             None => error.in_file(&self.file).in_field(key),
         }
     }
@@ -124,6 +125,18 @@ impl Document {
     #[must_use]
     pub fn is_from_file(&self, key: &str) -> bool {
         self.entries.get(key).is_some_and(|entry| matches!(entry.origin, Origin::File(..)))
+    }
+
+    /// A path that stands in the file is relative to the file, if there is something there; any
+    /// other name is left as it is.
+    #[must_use]
+    pub fn path_beside(&self, name: String, key: &str) -> String {
+        let folder = Path::new(&self.file).parent().unwrap_or(Path::new(""));
+        let beside = folder.join(&name);
+        if self.is_from_file(key) && beside.exists() {
+            return beside.display().to_string();
+        }
+        name
     }
 
     /// The value of a key, whatever it is.
