@@ -206,7 +206,8 @@ fn every_page_is_in_the_index() {
 
 /// Two tenants, two models, several turns, a subagent, a failed call and one that is too long.
 const TRACE: &str = "\
-session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,base,kept_tokens,prompt_tokens,output_tokens,tools,status
+session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,base,\
+kept_tokens,prompt_tokens,output_tokens,tools,status
 @tools,,,,,,,,,,,,,0,3200,,,
 s1,0,0,,0,user,0,0,large,web,ann,copilot,@tools,3200,4000,200,,ok
 s1,1,9,0,1.5,tool,0,0,large,web,ann,copilot,0,4200,5000,90,,ok
@@ -250,7 +251,7 @@ fn keys_of(value: &Value, at: &str, keys: &mut BTreeSet<String>) {
             items.iter().for_each(|item| keys_of(item, at, keys));
         }
         Value::Null => {
-            assert!(!at.contains("figures"), "{at} is null: the example shows too little")
+            assert!(!at.contains("figures"), "{at} is null: the example shows too little");
         }
         _ => {}
     }
