@@ -5,6 +5,7 @@
 //! implementation with equal answers can stand in its place; [`plain::PlainEngine`] is the
 //! reference that takes one step at a time.
 
+pub mod batch;
 pub mod config;
 pub mod kv;
 pub mod metrics;

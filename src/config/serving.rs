@@ -175,15 +175,7 @@ impl Serving {
                 KvDtype::parse(&text, model.dtype).map_err(at("engine.kv_cache_dtype"))?;
         }
         read_limits(document, &mut request)?;
-        let memory = memory::plan(&request).map_err(|error| {
-            // It names its own settings; here they have a place in the scenario.
-            let key = match error.place().field.as_deref() {
-                Some("tp") => "engine.tensor_parallel_size".to_owned(),
-                Some(field) => format!("engine.{field}"),
-                None => "engine.model".to_owned(),
-            };
-            document.at(&key, error.with_field(&key))
-        })?;
+        let memory = memory::plan(&request).map_err(|error| of_setting(document, error))?;
         let longest = model.max_context.max(1);
         let max_model_len = document.whole("engine.max_model_len", 2, MAX_TOKENS)?;
         let max_model_len = Tokens(max_model_len.unwrap_or(longest));
@@ -227,6 +219,16 @@ impl Serving {
             model,
         })
     }
+}
+
+/// Gives an error of the memory plan, which names its own settings, a place in the scenario.
+fn of_setting(document: &Document, error: Error) -> Error {
+    let key = match error.place().field.as_deref() {
+        Some("tp") => "engine.tensor_parallel_size".to_owned(),
+        Some(field) => format!("engine.{field}"),
+        None => "engine.model".to_owned(),
+    };
+    document.at(&key, error.with_field(&key))
 }
 
 fn read_limits(document: &Document, request: &mut MemoryRequest<'_>) -> Result<()> {

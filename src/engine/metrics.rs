@@ -4,7 +4,7 @@
 //! vLLM's counters leave something out, they leave it out here too; what they leave out is beside
 //! them.
 
-use super::scheduler::{Batch, PrefixCounters};
+use super::batch::{Batch, PrefixCounters};
 use crate::stats::Buckets;
 use crate::units::Span;
 

@@ -5,10 +5,11 @@
 //! that one ends: the GPU never waits for the scheduler, but what arrives while a batch runs
 //! enters the one after the next.
 
+use super::batch::{Batch, Output, RowKind};
 use super::config::EngineConfig;
 use super::metrics::EngineMetrics;
 use super::request::{Effect, Request, StepSummary};
-use super::scheduler::{Batch, Output, RowKind, Scheduler};
+use super::scheduler::Scheduler;
 use super::step_time::StepCost;
 use super::{Due, Engine, Stuck};
 use crate::trace::lineage::Path;

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value, json};
 
 use super::recording::Recording;
+use crate::engine::batch::{Batch, Output, PrefixCounters, RowKind};
 use crate::engine::request::Request;
-use crate::engine::scheduler::{Batch, Output, PrefixCounters, RowKind, Scheduler};
+use crate::engine::scheduler::Scheduler;
 use crate::units::Time;
 
 /// Where an engine first decides otherwise than the recording.
