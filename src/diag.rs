@@ -63,8 +63,12 @@ impl Error {
         name: &str,
         known: impl IntoIterator<Item = &'a str> + Clone,
     ) -> Self {
-        let list: Vec<&str> = known.clone().into_iter().collect();
-        let error = Self::new(format!("unknown {kind} `{name}`, allowed: {}", list.join(", ")));
+        let list: Vec<&str> = known.clone().into_iter().filter(|name| !name.is_empty()).collect();
+        let allowed = match list.is_empty() {
+            true => "there is none".to_owned(),
+            false => format!("allowed: {}", list.join(", ")),
+        };
+        let error = Self::new(format!("unknown {kind} `{name}`, {allowed}"));
         match nearest(name, known) {
             Some(near) => error.help(format!("did you mean `{near}`?")),
             None => error,
@@ -101,6 +105,13 @@ impl Error {
     #[must_use]
     pub fn in_field(mut self, field: impl fmt::Display) -> Self {
         self.place.field.get_or_insert_with(|| field.to_string());
+        self
+    }
+
+    /// Names another field than the one that was named first.
+    #[must_use]
+    pub fn with_field(mut self, field: impl fmt::Display) -> Self {
+        self.place.field = Some(field.to_string());
         self
     }
 

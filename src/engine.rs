@@ -5,8 +5,10 @@
 //! implementation with equal answers can stand in its place; [`plain::PlainEngine`] is the
 //! reference that takes one step at a time.
 
+pub mod batch;
 pub mod config;
 pub mod kv;
+pub mod metrics;
 pub mod plain;
 pub mod request;
 pub mod scheduler;
@@ -14,6 +16,7 @@ pub mod step_time;
 
 use crate::trace::lineage::Path;
 use crate::units::{RequestId, Time, Tokens};
+use metrics::EngineMetrics;
 use request::{Effect, Request};
 
 /// What an engine does next by itself.
@@ -34,17 +37,6 @@ pub struct Stuck {
     pub waiting: usize,
 }
 
-/// What a router may know of an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauges {
-    /// Length of the running list.
-    pub running: usize,
-    /// Length of the waiting queue.
-    pub waiting: usize,
-    /// Blocks that have lost their cached content so far.
-    pub evicted_total: u64,
-}
-
 /// One engine in simulated time.
 pub trait Engine {
     /// A request reaches the engine's queue.
@@ -62,6 +54,6 @@ pub trait Engine {
     /// Set once requests wait that can never be admitted.
     fn stuck(&self) -> Option<Stuck>;
 
-    /// Its present state.
-    fn gauges(&self) -> Gauges;
+    /// What it has counted so far.
+    fn metrics(&self) -> EngineMetrics;
 }

@@ -1,7 +1,7 @@
 //! What people and programs read: text, JSON and CSV, one file a form.
 //!
 //! [`Text`](text::Text) and [`Json`](json::Json) show the same two things behind one trait; the
-//! tables of single calls and tasks are CSV.
+//! tables of single calls and tasks are CSV, and the engines' counters a Prometheus page.
 
 use std::io::{self, Write};
 
@@ -11,6 +11,7 @@ use crate::sizing::search::Search;
 pub mod csv;
 pub mod json;
 mod numbers;
+pub mod prometheus;
 pub mod text;
 
 /// A form in which results are shown.

@@ -33,6 +33,8 @@ pub enum Purpose {
     Router = 4,
     /// Times between arrivals.
     Arrival = 5,
+    /// How long a client waits before it asks again.
+    Retry = 6,
 }
 
 /// One independent stream of random numbers.

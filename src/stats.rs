@@ -15,10 +15,12 @@
 //! assert_eq!(used.share_above(900), Some(0.25));
 //! ```
 
+mod buckets;
 mod quantile;
 mod summary;
 mod time_weighted;
 
+pub use buckets::Buckets;
 pub use quantile::{quantile, quantile_of_stats_files};
 pub use summary::{Sample, Summary};
 pub use time_weighted::TimeWeighted;

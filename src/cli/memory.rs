@@ -123,7 +123,7 @@ fn document(args: &Args) -> Result<(Document, Vec<String>)> {
     let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
     document.set(&vllm_serve::assignment(vllm_serve::KEY, line), &known)?;
     document.set(&vllm_serve::assignment("engine.gpu", &args.gpu), &known)?;
-    let notes = vllm_serve::apply(&mut document, &known, &[])?;
+    let notes = vllm_serve::apply(&mut document, &[])?;
     Ok((document, notes))
 }
 

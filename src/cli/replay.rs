@@ -23,6 +23,10 @@ pub struct Args {
     /// Also write a row per call and per task: calls.csv and tasks.csv in this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Also write what every engine's /metrics would show at the end of the run, in Prometheus'
+    /// text form, under vLLM's names
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
     /// Exit with 1 if a target is not met
     #[arg(long)]
     check: bool,
@@ -38,6 +42,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let judged = case.judge(&run);
     if let Some(folder) = &args.out {
         write_tables(folder, &case, &trace, &run)?;
+    }
+    if let Some(path) = &args.metrics {
+        write_whole(path, |out| Ok(report::prometheus::write(&case, &run, out)?))?;
     }
     show(|out| args.scenario.format().replay(&case, &judged, out))?;
     Ok(if args.check && !judged.met() { Outcome::NotMet } else { Outcome::Met })
@@ -59,7 +66,8 @@ fn write_whole(
     write: impl FnOnce(&mut dyn Write) -> std::result::Result<(), csv::Error>,
 ) -> Result<()> {
     let failed = |error: &std::io::Error| Error::io(path, "write", error);
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let folder = folder.unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
     let mut buffer = BufWriter::new(&mut file);
     let written = write(&mut buffer).map_err(std::io::Error::from);

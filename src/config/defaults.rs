@@ -40,6 +40,26 @@ impl VllmVersion {
         }
     }
 
+    /// First version known to differ in what its scheduler decides.
+    const REVISED_SCHEDULER: Self = Self { minor: 33 };
+
+    /// The versions whose scheduler is modelled, by the names that scenarios use.
+    pub const SCHEDULERS: [(&str, Self); 2] =
+        [("0.29", Self { minor: 29 }), ("0.33", Self::REVISED_SCHEDULER)];
+
+    /// Whether `long_prefill_token_threshold` leaves a request alone that has the engine to itself.
+    #[must_use]
+    pub fn spares_a_lone_request_the_threshold(self) -> bool {
+        self >= Self::REVISED_SCHEDULER
+    }
+
+    /// Whether under the priority policy a step goes on with the next running request after one
+    /// that lacked a block had to preempt itself.
+    #[must_use]
+    pub fn goes_on_after_self_preemption(self) -> bool {
+        self >= Self::REVISED_SCHEDULER
+    }
+
     /// Whether memory for CUDA graphs is set aside before the KV cache is sized.
     #[must_use]
     pub fn counts_cuda_graphs(self) -> bool {

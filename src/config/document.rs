@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::Path;
 
 use toml::Value;
 use toml::de::{DeTable, DeValue};
@@ -122,8 +123,8 @@ impl Document {
             Some(Origin::File(line, column)) => {
                 error.in_file(&self.file).at_line(*line).at_column(*column).in_field(key)
             }
-            Some(Origin::CommandLine) => error.in_field(format!("--set {key}")),
-            Some(Origin::Derived { from, part }) => self.at(from, error.in_field(part)),
+            Some(Origin::CommandLine) => error.with_field(format!("--set {key}")),
+            Some(Origin::Derived { from, part }) => self.at(from, error).with_field(part),
             None => error.in_file(&self.file).in_field(key),
         }
     }
@@ -142,6 +143,18 @@ impl Document {
             Some(Origin::Derived { from, .. }) => self.is_from_file(from),
             Some(Origin::CommandLine) | None => false,
         }
+    }
+
+    /// A path that stands in the file is relative to the file, if there is something there; any
+    /// other name is left as it is.
+    #[must_use]
+    pub fn path_beside(&self, name: String, key: &str) -> String {
+        let folder = Path::new(&self.file).parent().unwrap_or(Path::new(""));
+        let beside = folder.join(&name);
+        if self.is_from_file(key) && beside.exists() {
+            return beside.display().to_string();
+        }
+        name
     }
 
     /// The value of a key, whatever it is.

@@ -38,9 +38,12 @@ pub const KEYS: &[(&str, &str)] = &[
     ("engine.watermark", "share of the pool left free by admissions; 0"),
     ("engine.scheduler_reserve_full_isl", "admit only what fits whole; true"),
     ("engine.async_scheduling", "schedule a step while the one before it runs; true"),
+    ("engine.vllm_version", "whose scheduler decides: 0.29 or 0.33; 0.29"),
+    ("engine.max_num_queued_reqs", "unfinished requests from which on a 503 comes; no limit"),
+    ("engine.max_num_queued_tokens", "waiting prompt tokens from which on a 503 comes; no limit"),
     ("fleet.replicas", "engines behind the router; 1"),
     ("fleet.router", "session_affinity (default), random, round_robin or least_loaded"),
-    ("fleet.on_overflow", "prompts beyond max_model_len: reject (default) or compact"),
+    ("fleet.on_overflow", "prompt and output beyond max_model_len: reject (default) or compact"),
     ("load.kind", "trace (default), developers or sessions_per_hour"),
     ("load.developers", "people, each playing one session after another"),
     ("load.pause_median_s", "a developer's pause between sessions, median; 600"),
@@ -53,6 +56,9 @@ pub const KEYS: &[(&str, &str)] = &[
     ("slo.targets", "list of targets such as `p95 ttft <= 10 s`"),
     ("size.max_replicas", "where the search of `size` gives up; 256"),
     ("cost.usd_per_gpu_hour", "price; the low end of the GPU table"),
+    ("client.max_retries", "times that a client asks again after a 503; 2"),
+    ("client.retry_base_s", "its first wait, which doubles each time; 0.5"),
+    ("client.retry_max_s", "its longest wait; 8"),
     ("api.request_ms", "host time of a request before its queue; 8"),
     ("api.prompt_token_us", "the same per prompt token; 2"),
     ("api.output_token_us", "host time per output token, after the engine; 46"),
@@ -94,6 +100,8 @@ pub struct Scenario {
     pub price: Option<(f64, String)>,
     /// Host time of a request.
     pub host: HostTime,
+    /// What clients do when they are refused.
+    pub client: Client,
     /// Model groups of the trace that one served model answers.
     pub models: BTreeMap<Name, Name>,
 }
@@ -166,6 +174,17 @@ pub enum LoadKind {
     },
 }
 
+/// What a client does when it is told that the server is busy (HTTP 503).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Times that it asks again.
+    pub max_retries: u32,
+    /// First wait; each next one is twice as long.
+    pub retry_base: Span,
+    /// Longest wait.
+    pub retry_max: Span,
+}
+
 /// Host time of a request outside the engine, a constant of the site.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostTime {
@@ -191,7 +210,7 @@ impl Scenario {
             document.set(assignment, &settable)?;
         }
         document.check_keys(&settable, FREE_SECTIONS)?;
-        let notes = vllm_serve::apply(&mut document, &known, &unmodelled)?;
+        let notes = vllm_serve::apply(&mut document, &unmodelled)?;
         serving::refuse_unmodelled(&document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
         let load = read_load(&document)?;
@@ -228,6 +247,7 @@ impl Scenario {
                 as u32,
             price: read_price(&document, &serving)?,
             host: read_host_time(&document)?,
+            client: read_client(&document)?,
             models: read_models(&document)?,
             serving,
         })
@@ -252,9 +272,15 @@ fn read_load(document: &Document) -> Result<Load> {
     let kind = document
         .choice("load.kind", &[("trace", 0), ("developers", 1), ("sessions_per_hour", 2)])?
         .unwrap_or(0);
+    // Who changes the kind on the command line does not want what the file says of another kind.
+    let kind_is_new = document.has("load.kind") && !document.is_from_file("load.kind");
     let only_for = |key: &str, kind_name: &str| {
+        let stale = kind_is_new && document.is_from_file(key);
+        if !document.has(key) || stale {
+            return Ok(());
+        }
         let text = format!("only goes with load.kind = \"{kind_name}\"");
-        if document.has(key) { Err(document.at(key, Error::new(text))) } else { Ok(()) }
+        Err(document.at(key, Error::new(text)))
     };
     if kind != 1 {
         for key in ["load.developers", "load.pause_median_s", "load.pause_sigma"] {
@@ -285,7 +311,7 @@ fn read_load(document: &Document) -> Result<Load> {
     Ok(Load {
         kind,
         pause_median: read_seconds(document, "load.pause_median_s", 600.0)?,
-        pause_sigma: document.number("load.pause_sigma", 0.0, 10.0)?.unwrap_or(1.0),
+        pause_sigma: document.number("load.pause_sigma", 0.0, 4.0)?.unwrap_or(1.0),
     })
 }
 
@@ -306,6 +332,14 @@ fn read_host_time(document: &Document) -> Result<HostTime> {
         request: span("api.request_ms", 8.0, 1e-3)?,
         prompt_token: span("api.prompt_token_us", 2.0, 1e-6)?,
         output_token: span("api.output_token_us", 46.0, 1e-6)?,
+    })
+}
+
+fn read_client(document: &Document) -> Result<Client> {
+    Ok(Client {
+        max_retries: document.whole("client.max_retries", 0, 100)?.unwrap_or(2) as u32,
+        retry_base: read_seconds(document, "client.retry_base_s", 0.5)?,
+        retry_max: read_seconds(document, "client.retry_max_s", 8.0)?,
     })
 }
 

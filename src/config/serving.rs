@@ -2,6 +2,7 @@
 
 use toml::Value;
 
+use super::defaults::VllmVersion;
 use super::document::Document;
 use super::geometry::ModelGeometry;
 use super::gpus::{self, GpuSpec};
@@ -46,6 +47,12 @@ pub struct Serving {
     pub async_scheduling: bool,
     /// Whether only what fits whole is admitted.
     pub scheduler_reserve_full_isl: bool,
+    /// The version of vLLM.
+    pub vllm: VllmVersion,
+    /// Unfinished requests from which on others are refused.
+    pub max_num_queued_reqs: Option<u64>,
+    /// Waiting prompt tokens from which on requests are refused.
+    pub max_num_queued_tokens: Option<Tokens>,
     /// What to check before the result is trusted.
     pub warnings: Vec<Warning>,
     /// What became of a command line: flags that were ignored, keys that gave way.
@@ -107,7 +114,7 @@ pub const UNMODELLED: &[Unmodelled] = &[
     Unmodelled {
         key: "engine.swap_space",
         neutral: &["0", "0.0"],
-        what: "swapping, which vLLM no longer has",
+        what: "swapping to host memory (vLLM itself has it no more)",
     },
     Unmodelled {
         key: "engine.kv_transfer_config",
@@ -136,7 +143,7 @@ pub fn refuse_unmodelled(document: &Document) -> Result<()> {
         if neutral.contains(&text.as_str()) {
             continue;
         }
-        let message = format!("{what} is not modelled yet: found `{text}`");
+        let message = format!("found `{text}`, but not modelled yet: {what}");
         let error = Error::new(message).help("leave the key out to simulate the engine without it");
         return Err(document.at(key, error));
     }
@@ -158,12 +165,12 @@ impl Serving {
             text.ok_or_else(|| document.at(key, Error::new("this key is needed")))
         };
         let at = |key: &'static str| move |error: Error| document.at(key, error);
-        let (model, mut warnings) =
-            models::resolve(&needed("engine.model")?).map_err(at("engine.model"))?;
+        let model = document.path_beside(needed("engine.model")?, "engine.model");
+        let (model, mut warnings) = models::resolve(&model).map_err(at("engine.model"))?;
         let gpu = gpus::find(&needed("engine.gpu")?).map_err(at("engine.gpu"))?;
         let request = memory_request(document, &model, gpu)?;
         let tp = request.tp;
-        let memory = memory::plan(&request).map_err(at("engine.model"))?;
+        let memory = memory::plan(&request).map_err(|error| of_setting(document, error))?;
         let longest = model.max_context.max(1);
         let max_model_len = max_model_len(document, &model)?;
         if max_model_len.0 > longest {
@@ -176,7 +183,7 @@ impl Serving {
         memory.check_context(max_model_len).map_err(at("engine.max_model_len"))?;
         warnings.extend(memory.warnings.iter().cloned());
         let threshold = document.whole("engine.long_prefill_token_threshold", 0, MAX_TOKENS)?;
-        let (weights, kv_dtype) = (request.weights, request.kv_dtype);
+        let MemoryRequest { weights, kv_dtype, vllm, .. } = request;
         let (batched, seqs) = (request.max_num_batched_tokens, request.max_num_seqs);
         Ok(Self {
             gpu,
@@ -193,6 +200,11 @@ impl Serving {
                 .choice("engine.scheduling_policy", &[("fcfs", false), ("priority", true)])?
                 .unwrap_or(false),
             watermark: document.number("engine.watermark", 0.0, 0.5)?.unwrap_or(0.0),
+            vllm,
+            max_num_queued_reqs: document.whole("engine.max_num_queued_reqs", 1, MAX_SEQS)?,
+            max_num_queued_tokens: document
+                .whole("engine.max_num_queued_tokens", 1, 1 << 40)?
+                .map(Tokens),
             async_scheduling: document.flag("engine.async_scheduling")?.unwrap_or(true),
             scheduler_reserve_full_isl: document
                 .flag("engine.scheduler_reserve_full_isl")?
@@ -214,7 +226,7 @@ pub fn memory_request<'a>(
     gpu: &'a GpuSpec,
 ) -> Result<MemoryRequest<'a>> {
     let at = |key: &'static str| move |error: Error| document.at(key, error);
-    let tp = document.whole("engine.tensor_parallel_size", 1, 64)?.unwrap_or(1) as u32;
+    let tp = document.whole("engine.tensor_parallel_size", 1, 1024)?.unwrap_or(1) as u32;
     let mut request = MemoryRequest::new(model, gpu, tp);
     if let Some(text) = document.text("engine.quantization")? {
         request.weights = WeightPrecision::parse(&text).map_err(at("engine.quantization"))?;
@@ -240,6 +252,16 @@ pub fn max_model_len(document: &Document, model: &ModelGeometry) -> Result<Token
     Ok(Tokens(given.unwrap_or(model.max_context.max(1))))
 }
 
+/// Gives an error of the memory plan, which names its own settings, a place in the scenario.
+fn of_setting(document: &Document, error: Error) -> Error {
+    let key = match error.place().field.as_deref() {
+        Some("tp") => "engine.tensor_parallel_size".to_owned(),
+        Some(field) => format!("engine.{field}"),
+        None => "engine.model".to_owned(),
+    };
+    document.at(&key, error.with_field(&key))
+}
+
 fn read_limits(document: &Document, request: &mut MemoryRequest<'_>) -> Result<()> {
     if let Some(share) = document.number("engine.gpu_memory_utilization", 0.01, 1.0)? {
         request.gpu_memory_utilization = share;
@@ -249,6 +271,9 @@ fn read_limits(document: &Document, request: &mut MemoryRequest<'_>) -> Result<(
     }
     if let Some(seqs) = document.whole("engine.max_num_seqs", 1, MAX_SEQS)? {
         request.max_num_seqs = seqs;
+    }
+    if let Some(version) = document.choice("engine.vllm_version", &VllmVersion::SCHEDULERS)? {
+        request.vllm = version;
     }
     if let Some(tokens) = document.whole("engine.block_size", 1, 1024)? {
         request.block_size = tokens;

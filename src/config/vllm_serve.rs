@@ -35,8 +35,8 @@ pub struct Setting {
     pub key: &'static str,
     /// Its value.
     pub value: Value,
-    /// The flag, with dashes.
-    pub flag: &'static str,
+    /// The flag without dashes; `None` for the model that stands by itself.
+    pub flag: Option<&'static str>,
 }
 
 /// A command line, read.
@@ -70,13 +70,13 @@ impl CommandLine {
                 Some(given) => convert(flag.kind, given)?,
                 None => continue,
             };
-            line.set(flag.key, value, flag.name);
+            line.set(flag.key, value, Some(flag.name));
         }
         line.choose_model(words.model.as_deref(), &words.flags)?;
         Ok(line)
     }
 
-    fn set(&mut self, key: &'static str, value: Value, flag: &'static str) {
+    fn set(&mut self, key: &'static str, value: Value, flag: Option<&'static str>) {
         self.settings.retain(|setting| setting.key != key);
         self.settings.push(Setting { key, value, flag });
     }
@@ -97,7 +97,8 @@ impl CommandLine {
         if let Some(config) = config {
             self.notes.push(format!("the shape of {model} is read from {config}"));
         } else {
-            self.set("engine.model", Value::String(model.to_owned()), "model");
+            let flag = by_itself.is_none().then_some("model");
+            self.set("engine.model", Value::String(model.to_owned()), flag);
         }
         Ok(())
     }
@@ -183,22 +184,25 @@ fn convert(kind: Kind, given: &Given) -> Result<Value> {
 /// Puts what [`KEY`] says into the document, and settles which of a line, a log and the scenario's
 /// own keys count.
 ///
-/// `known` are the keys that a scenario has, `refused` those that are flags and not modelled.
-/// Returns what the user should know.
+/// `refused` are the keys that are flags and not modelled. Returns what the user should know.
 ///
 /// # Errors
 /// A line that cannot be read, a line without a GPU beside it, or keys that contradict one another.
-pub fn apply(document: &mut Document, known: &[&str], refused: &[&str]) -> Result<Vec<String>> {
+pub fn apply(document: &mut Document, refused: &[&str]) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     if let Some(text) = document.text(KEY)? {
-        let line = CommandLine::read(&text).map_err(|error| document.at(KEY, error))?;
-        check_known(document, &line, known)?;
+        let line = CommandLine::read(&text).map_err(|error| {
+            let field = error.place().field.clone();
+            let error = document.at(KEY, error);
+            field.iter().fold(error, |error, field| error.with_field(field))
+        })?;
         notes.extend(line.notes);
         notes.extend(clear(document, refused)?);
         for Setting { key, value, flag } in line.settings {
             // Only --set is left to win over the line.
             if !document.has(key) {
-                document.derive(key, value, KEY, &flag_field(&format!("--{flag}")));
+                let name = flag.map_or("MODEL".to_owned(), |flag| format!("--{flag}"));
+                document.derive(key, value, KEY, &flag_field(&name));
             }
         }
         if !document.has("engine.gpu") {
@@ -209,16 +213,6 @@ pub fn apply(document: &mut Document, known: &[&str], refused: &[&str]) -> Resul
     }
     notes.extend(settle_log(document)?);
     Ok(notes)
-}
-
-fn check_known(document: &Document, line: &CommandLine, known: &[&str]) -> Result<()> {
-    match line.settings.iter().find(|setting| !known.contains(&setting.key)) {
-        Some(Setting { flag, .. }) => {
-            let error = Error::new("this limit is not modelled yet");
-            Err(document.at(KEY, error.in_field(flag_field(&format!("--{flag}")))))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Takes the keys of the scenario's file that are flags of vLLM out, so that its defaults stand.

@@ -1,5 +1,6 @@
 //! How one engine is set up, under the names of `vllm serve`'s flags.
 
+use crate::config::defaults::VllmVersion;
 use crate::units::{Blocks, Tokens};
 
 /// The flags of one engine that its scheduler and its KV cache obey.
@@ -27,6 +28,8 @@ pub struct EngineConfig {
     pub watermark: f64,
     /// Schedule a step while the one before it runs, before its tokens are known.
     pub async_scheduling: bool,
+    /// The version of vLLM whose decisions are taken.
+    pub vllm: VllmVersion,
     /// Admit a request only if its whole present length fits, not just its first chunk.
     pub scheduler_reserve_full_isl: bool,
 }

@@ -5,11 +5,13 @@
 //! that one ends: the GPU never waits for the scheduler, but what arrives while a batch runs
 //! enters the one after the next.
 
+use super::batch::{Batch, Output, RowKind};
 use super::config::EngineConfig;
+use super::metrics::EngineMetrics;
 use super::request::{Effect, Request, StepSummary};
-use super::scheduler::{Batch, Output, RowKind, Scheduler};
+use super::scheduler::Scheduler;
 use super::step_time::StepCost;
-use super::{Due, Engine, Gauges, Stuck};
+use super::{Due, Engine, Stuck};
 use crate::trace::lineage::Path;
 use crate::units::{Span, Time, Tokens};
 
@@ -25,6 +27,7 @@ pub struct PlainEngine {
     outputs: Vec<Output>,
     due: Option<Due>,
     stuck: Option<Stuck>,
+    metrics: EngineMetrics,
 }
 
 impl PlainEngine {
@@ -39,6 +42,7 @@ impl PlainEngine {
             outputs: Vec::new(),
             due: None,
             stuck: None,
+            metrics: EngineMetrics::default(),
         }
     }
 
@@ -58,6 +62,7 @@ impl PlainEngine {
         self.due = Some(Due::StepEnds(now + summary.span));
         if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
             self.scheduler.schedule(&mut self.queued);
+            self.metrics.count(&self.queued);
             tell(&self.queued, effects);
         }
     }
@@ -66,6 +71,7 @@ impl PlainEngine {
     fn schedule_something(&mut self, effects: &mut Vec<Effect>) {
         loop {
             self.scheduler.schedule(&mut self.running);
+            self.metrics.count(&self.running);
             tell(&self.running, effects);
             if !self.running.rows.is_empty() {
                 return;
@@ -115,14 +121,26 @@ impl PlainEngine {
 
     fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.outputs.clear();
-        self.scheduler.update(&self.running, &mut self.outputs);
+        self.scheduler.update(now, &self.running, &mut self.outputs);
         self.running.rows.clear();
-        effects.extend(self.outputs.iter().map(|output| match *output {
-            Output::First(request) => Effect::FirstToken { request },
-            Output::Last { request, output, prefilled } => {
-                Effect::Finished { request, output, prefilled }
+        let mut iteration_tokens = 0;
+        for output in &self.outputs {
+            match *output {
+                Output::First { request, computed } => {
+                    iteration_tokens += computed.0 + 1;
+                    effects.push(Effect::FirstToken { request });
+                }
+                Output::Next { gap } => {
+                    iteration_tokens += 1;
+                    self.metrics.inter_token_latency.add(gap.0);
+                }
+                Output::Last { request, output, prefilled } => {
+                    effects.push(Effect::Finished { request, output, prefilled });
+                }
             }
-        }));
+        }
+        self.metrics.steps += 1;
+        self.metrics.iteration_tokens.add(iteration_tokens);
         let goes_on = self.scheduler.has_requests() || !self.queued.rows.is_empty();
         self.due = goes_on.then_some(Due::StepStarts(now));
     }
@@ -169,11 +187,14 @@ impl Engine for PlainEngine {
         self.stuck
     }
 
-    fn gauges(&self) -> Gauges {
-        Gauges {
-            running: self.scheduler.running(),
-            waiting: self.scheduler.waiting(),
-            evicted_total: self.scheduler.kv().evicted_total(),
+    fn metrics(&self) -> EngineMetrics {
+        let kv = self.scheduler.kv();
+        EngineMetrics {
+            num_requests_running: self.scheduler.running() as u64,
+            num_requests_waiting: self.scheduler.waiting() as u64,
+            kv_cache_usage_perc: kv.used_blocks().as_f64() / kv.blocks().as_f64().max(1.0),
+            evicted_blocks: kv.evicted_total(),
+            ..self.metrics.clone()
         }
     }
 }

@@ -8,86 +8,13 @@
 
 use std::collections::VecDeque;
 
+use super::batch::{Batch, Output, PrefixCounters, Row, RowKind, Slot};
 use super::config::{EngineConfig, Policy};
 use super::kv::{BlockId, KvCache};
 use super::request::Request;
 use crate::trace::lineage::{BlockKey, Path};
 use crate::trace::record::Finish;
-use crate::units::{Blocks, RequestId, Tokens};
-
-/// Position of a request in the scheduler's table.
-type Slot = u32;
-
-/// What one step does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
-    /// The scheduled requests, in the order in which they were scheduled.
-    pub rows: Vec<Row>,
-    /// Who was preempted, in order, with the computed tokens that each lost.
-    pub preempted: Vec<(RequestId, Tokens)>,
-    /// Prefix-cache counters of the step.
-    pub counters: PrefixCounters,
-}
-
-/// One request's part of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    slot: Slot,
-    /// Tells the request from a later one in the same slot.
-    arrival: u64,
-    /// Which request.
-    pub request: RequestId,
-    /// Tokens computed in this step.
-    pub tokens: Tokens,
-    /// Tokens whose KV was there before; for an admission the prefix hit.
-    pub computed_before: Tokens,
-    /// How it came into the step.
-    pub kind: RowKind,
-    /// Whether a token comes out of it.
-    pub emits: bool,
-    /// Whether it computes the KV of a generated token and nothing else.
-    pub decodes: bool,
-}
-
-/// How a request came into a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowKind {
-    /// First admission.
-    New,
-    /// Admission after a preemption.
-    Resumed,
-    /// It was running already.
-    Running,
-}
-
-/// Prefix-cache counters as vLLM keeps them, in tokens; counted at admission only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PrefixCounters {
-    /// Known tokens of first admissions.
-    pub queries: u64,
-    /// Of these, found in the cache.
-    pub hits: u64,
-    /// Known tokens of re-admissions; no exported metric shows them.
-    pub preempted_queries: u64,
-    /// Of these, found in the cache.
-    pub preempted_hits: u64,
-}
-
-/// What came out of a step for one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// The first token.
-    First(RequestId),
-    /// The last token; the request is gone.
-    Last {
-        /// Which request.
-        request: RequestId,
-        /// Tokens that came out of it.
-        output: Tokens,
-        /// Tokens prefilled for it.
-        prefilled: Tokens,
-    },
-}
+use crate::units::{Blocks, RequestId, Time, Tokens};
 
 #[derive(Debug)]
 struct State {
@@ -106,6 +33,9 @@ struct State {
     cached_blocks: u64,
     preemptions: u32,
     prefilled: u64,
+    /// Found in the cache at the first admission.
+    cached: Tokens,
+    last_output: Time,
 }
 
 impl State {
@@ -227,6 +157,8 @@ impl Scheduler {
             cached_blocks: 0,
             preemptions: 0,
             prefilled: 0,
+            cached: Tokens::ZERO,
+            last_output: Time::ZERO,
         };
         self.arrivals += 1;
         let slot = match self.empty_slots.pop() {
@@ -301,6 +233,9 @@ impl Scheduler {
                 continue;
             }
             if !self.make_room(slot, tokens, &mut position, budget, batch) {
+                if self.goes_on_after_preempting_the_asker() {
+                    continue;
+                }
                 break;
             }
             let computed = self.state(slot).computed;
@@ -311,11 +246,18 @@ impl Scheduler {
         }
     }
 
+    /// Whether the running requests behind one that had to go have their turn in the same step.
+    fn goes_on_after_preempting_the_asker(&self) -> bool {
+        self.config.policy == Policy::Priority && self.config.vllm.goes_on_after_self_preemption()
+    }
+
     /// Of the tokens that a request with `computed` ones wants, those that it may have in a step.
     fn capped(&self, wanted: u64, computed: u64, budget: u64) -> u64 {
         let mut tokens = wanted;
-        if self.config.long_prefill_token_threshold.0 > 0 {
-            tokens = tokens.min(self.config.long_prefill_token_threshold.0);
+        let threshold = self.config.long_prefill_token_threshold.0;
+        let alone = self.running.len() + self.waiting.len() == 1;
+        if threshold > 0 && !(alone && self.config.vllm.spares_a_lone_request_the_threshold()) {
+            tokens = tokens.min(threshold);
         }
         tokens.min(budget).min((self.config.max_model_len.0 - 1).saturating_sub(computed))
     }
@@ -410,6 +352,9 @@ impl Scheduler {
         state.computed = cached;
         state.cached_blocks = hits.len() as u64;
         let resumed = state.preemptions > 0;
+        if !resumed {
+            state.cached = Tokens(cached);
+        }
         let counters = &mut batch.counters;
         let (queries, found) = if resumed {
             (&mut counters.preempted_queries, &mut counters.preempted_hits)
@@ -489,7 +434,7 @@ impl Scheduler {
     }
 
     /// Takes in what a step computed: tokens come out, requests end, their blocks become free.
-    pub fn update(&mut self, batch: &Batch, outputs: &mut Vec<Output>) {
+    pub fn update(&mut self, now: Time, batch: &Batch, outputs: &mut Vec<Output>) {
         let max_model_len = self.config.max_model_len.0;
         for row in batch.rows.iter().filter(|row| row.emits) {
             // Without a request the token is for nothing: a stop token that nobody foresaw came
@@ -498,9 +443,13 @@ impl Scheduler {
             let Some(state) = state.filter(|state| state.arrival == row.arrival) else { continue };
             state.in_flight -= 1;
             state.outputs += 1;
-            if state.outputs == 1 {
-                outputs.push(Output::First(row.request));
-            }
+            outputs.push(if state.outputs == 1 {
+                let computed = state.request.prompt - state.cached;
+                Output::First { request: row.request, computed }
+            } else {
+                Output::Next { gap: now - state.last_output }
+            });
+            state.last_output = now;
             let ends = state.outputs >= state.request.output.0 || state.known() >= max_model_len;
             let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
             if self.config.async_scheduling && !state.blocks.is_empty() {

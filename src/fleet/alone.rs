@@ -3,6 +3,7 @@
 
 use std::sync::OnceLock;
 
+use super::admission::Limits;
 use super::workload::Workload;
 use super::{Progress, Setup, run};
 use crate::engine::config::{EngineConfig, Pool};
@@ -22,8 +23,14 @@ impl AloneTimes {
     #[must_use]
     pub fn new(setup: &Setup, workload: &Workload) -> Self {
         let engine = EngineConfig { pool: Pool::Unlimited, ..setup.engine.clone() };
-        let setup =
-            Setup { replicas: 1, engine, warmup: Span::ZERO, window: None, ..setup.clone() };
+        let setup = Setup {
+            replicas: 1,
+            engine,
+            limits: Limits::default(),
+            warmup: Span::ZERO,
+            window: None,
+            ..setup.clone()
+        };
         Self { setup, task_llm: workload.sessions.iter().map(|_| OnceLock::new()).collect() }
     }
 

@@ -19,6 +19,9 @@ pub struct Start {
     pub player: u32,
 }
 
+/// Nobody waits longer than ten years: the tail of a wide distribution must not leave the clock.
+const LONGEST_WAIT: Span = Span::from_secs(10 * 365 * 86_400);
+
 /// The source of sessions.
 #[derive(Debug)]
 pub struct Population {
@@ -88,7 +91,8 @@ impl Population {
         let position = u64::from(*begun) * u64::from(developers) + u64::from(player);
         *begun += 1;
         let (session, pass) = self.deal(position);
-        Some(Start { at: now + Span::from_secs_f64(pause), session, pass, player })
+        let pause = Span::from_secs_f64(pause).min(LONGEST_WAIT);
+        Some(Start { at: now + pause, session, pass, player })
     }
 
     fn first_of(&mut self, developer: u32) -> Start {
@@ -110,7 +114,7 @@ impl Population {
                 // A renewal process with Gamma gaps: cv 1 is Poisson, more is bursty.
                 let shape = 1.0 / (cv * cv);
                 let gap = self.arrivals.gamma(shape, 3600.0 / rate / shape);
-                self.last_arrival = self.last_arrival + Span::from_secs_f64(gap);
+                self.last_arrival = self.last_arrival + Span::from_secs_f64(gap).min(LONGEST_WAIT);
                 let (session, pass) = self.deal(player.into());
                 Start { at: self.last_arrival, session, pass, player }
             }

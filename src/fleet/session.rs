@@ -122,7 +122,11 @@ impl Play {
                 };
                 at.map(|at| (at, after.call))
             });
-            let Some((at, before)) = reached.max() else { break };
+            let Some((at, before)) = reached.max() else {
+                // It waited for nothing but the client's own time since the session started.
+                tool += dispatched.saturating_since(self.started.max(turn_started));
+                break;
+            };
             tool += dispatched.saturating_since(at.max(turn_started));
             if plan.calls[before as usize].turn != turn {
                 break;

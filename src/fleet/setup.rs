@@ -1,6 +1,7 @@
 //! From a scenario to a fleet that can run.
 
 use super::Setup;
+use super::admission::Limits;
 use crate::config::scenario::Scenario;
 use crate::diag::Result;
 use crate::engine::config::{EngineConfig, Policy, Pool};
@@ -33,6 +34,7 @@ impl Setup {
             policy: if serving.by_priority { Policy::Priority } else { Policy::Fcfs },
             watermark: serving.watermark,
             async_scheduling: serving.async_scheduling,
+            vllm: serving.vllm,
             scheduler_reserve_full_isl: serving.scheduler_reserve_full_isl,
         };
         let api = ApiTime {
@@ -40,12 +42,18 @@ impl Setup {
             prompt_token: scenario.host.prompt_token,
             output_token: scenario.host.output_token,
         };
+        let limits = Limits {
+            max_num_queued_reqs: serving.max_num_queued_reqs,
+            max_num_queued_tokens: serving.max_num_queued_tokens,
+        };
         Ok(Self {
             replicas: scenario.replicas,
             router: scenario.router,
             engine,
             cost,
             api,
+            limits,
+            client: scenario.client,
             load: scenario.load.clone(),
             on_overflow: scenario.on_overflow,
             seed: scenario.seed,

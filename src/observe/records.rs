@@ -45,6 +45,8 @@ pub struct CallRecord {
     pub outcome: CallOutcome,
     /// Whether its prompt was compacted to fit into the context.
     pub compacted: bool,
+    /// Times that a replica refused it before it was taken in, or for good.
+    pub refusals: u32,
 }
 
 impl CallRecord {
@@ -88,8 +90,18 @@ pub enum CallOutcome {
     Completed,
     /// Its prompt did not fit into the context, and the client was told so.
     Rejected,
+    /// The replica was too busy (HTTP 503) as often as the client was ready to ask.
+    Refused,
     /// It had failed when it was recorded; it held up its client, and no GPU.
     RecordedFailure,
+}
+
+impl CallOutcome {
+    /// Whether the simulated fleet failed it.
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::Rejected | Self::Refused)
+    }
 }
 
 /// What kind of place a call has; several may hold.

@@ -11,7 +11,7 @@ use crate::observe::records::{CallOutcome, CallRecord, Place};
 use crate::units::Time;
 
 /// Columns of the table of calls.
-const CALL_COLUMNS: [&str; 23] = [
+const CALL_COLUMNS: [&str; 24] = [
     "play",
     "session",
     "call",
@@ -34,6 +34,7 @@ const CALL_COLUMNS: [&str; 23] = [
     "preemptions",
     "tokens_lost",
     "compacted",
+    "refusals",
     "places",
 ];
 
@@ -59,10 +60,11 @@ fn call_row(
     workload: &Workload,
     model: u32,
     ids: &[&str],
-) -> [String; 23] {
+) -> [String; 24] {
     let outcome = match call.outcome {
         CallOutcome::Completed => "completed",
         CallOutcome::Rejected => "rejected",
+        CallOutcome::Refused => "refused",
         CallOutcome::RecordedFailure => "recorded_failure",
     };
     // A call that reached no engine has no times there.
@@ -94,6 +96,7 @@ fn call_row(
         call.preemptions.to_string(),
         call.lost.to_string(),
         call.compacted.to_string(),
+        call.refusals.to_string(),
         places.collect::<Vec<_>>().join(";"),
     ]
 }

@@ -82,13 +82,8 @@ fn header(case: &Case, out: &mut dyn Write) -> io::Result<()> {
 
 fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     let units = &figures.units;
-    writeln!(
-        out,
-        "{} replicas, {} GPUs; {} measured",
-        figures.replicas,
-        figures.gpus,
-        hours(figures.window_s)
-    )?;
+    let fleet = fleet_name(figures.replicas, figures.gpus);
+    writeln!(out, "{fleet}; {} measured", hours(figures.window_s))?;
     writeln!(
         out,
         "  completed {} calls, {} turns, {} tasks; failed {}, {}, {}; cut off {}, {}, {}",
@@ -107,6 +102,19 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
             out,
             "  {} calls had failed when recorded, {} were compacted to fit",
             units.calls_failed_as_recorded, units.calls_compacted
+        )?;
+    }
+    let admission = &figures.admission;
+    if admission.http_503 > 0 {
+        writeln!(
+            out,
+            "  {} refusals (503) of {} calls, {} retries, {} calls refused for good; {} calls sent \
+             per call made",
+            grouped(admission.http_503 as i64),
+            grouped(admission.offered as i64),
+            grouped(admission.retries as i64),
+            grouped(admission.refused as i64),
+            short(admission.amplification),
         )?;
     }
     writeln!(out, "\n{}", latency_table(figures))?;
@@ -327,25 +335,22 @@ fn no_answer(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::R
 fn trust(case: &Case, figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     let preset = case.setup.cost.preset();
     let serving = &case.scenario.serving;
-    writeln!(
-        out,
-        "Trust: not calibrated on your own runs. Step times from preset {}, which rests on {} \
-         measured serving runs, {} kernel-table steps and {} composed steps{}.",
-        preset.id,
-        preset.n_serving,
-        preset.n_kernel_steps,
-        preset.n_composed_steps,
-        preset.loo_itl_mape_pct.map_or(String::new(), |error| format!(
-            "; ITL of a model left out of the fit was off by {error} % on average"
-        )),
-    )?;
+    writeln!(out, "Trust: not calibrated on your own runs. Step times: {preset}.")?;
     let units = &figures.units;
     writeln!(
         out,
         "  {} tasks completed in the window and {} were cut off by its end; one seed. Not \
-         modelled: async scheduling, the gateway, speculative decoding, KV offload.",
+         modelled: the gateway, speculative decoding, KV offload.",
         units.tasks, units.tasks_cut_off
     )?;
+    if units.calls_cut_off * 20 > units.calls {
+        writeln!(
+            out,
+            "  WARNING: {} calls were under way at the end, against {} answered: the fleet may be \
+             falling behind, and what waits longest is in no percentile.",
+            units.calls_cut_off, units.calls
+        )?;
+    }
     let longest = serving.max_model_len;
     let kv = serving.memory.sequence_bytes(longest);
     writeln!(

@@ -1,5 +1,7 @@
 //! A scenario with its trace, ready to be run with any number of replicas.
 
+use std::collections::BTreeSet;
+
 use super::figures::{Figures, Names};
 use super::measures::{Measures, alone_times};
 use super::search::Candidate;
@@ -78,6 +80,7 @@ impl Case {
         if targets.is_empty() {
             targets = Slo::defaults();
         }
+        check_models(&scenario, trace)?;
         let setup = Setup::of(&scenario)?;
         let workload = Workload::new(trace, &scenario.models);
         for target in &targets {
@@ -124,5 +127,16 @@ impl Case {
         tasks
             .map(|task| run.window.holds(task.ended).then(|| measures.stretch(task)).flatten())
             .collect()
+    }
+}
+
+/// Refuses a model group that the trace does not have.
+fn check_models(scenario: &Scenario, trace: &Trace) -> Result<()> {
+    let calls = trace.sessions.iter().flat_map(|session| &session.calls);
+    let groups: BTreeSet<&str> = calls.map(|call| &*call.model).collect();
+    match scenario.models.keys().find(|group| !groups.contains(&***group)) {
+        Some(group) => Err(Error::unknown("model group of the trace", group, groups)
+            .in_field(format!("models.{group}"))),
+        None => Ok(()),
     }
 }

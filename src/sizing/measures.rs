@@ -165,11 +165,11 @@ impl SloSource for Measures<'_> {
                     part += call.cached.0;
                     whole += call.prompt.0;
                 }
-                (Share::Failed, CallOutcome::Completed | CallOutcome::Rejected) => {
-                    part += u64::from(call.outcome == CallOutcome::Rejected);
+                (Share::Failed, CallOutcome::RecordedFailure) | (Share::Hit, _) => {}
+                (Share::Failed, outcome) => {
+                    part += u64::from(outcome.is_failure());
                     whole += 1;
                 }
-                (Share::Hit | Share::Failed, _) => {}
             }
         }
         (whole > 0).then(|| part as f64 / whole as f64)

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value, json};
 
 use super::recording::Recording;
+use crate::engine::batch::{Batch, Output, PrefixCounters, RowKind};
 use crate::engine::request::Request;
-use crate::engine::scheduler::{Batch, Output, PrefixCounters, RowKind, Scheduler};
+use crate::engine::scheduler::Scheduler;
+use crate::units::Time;
 
 /// Where an engine first decides otherwise than the recording.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,10 +221,7 @@ impl<'a> Player<'a> {
         self.totals.steps += u64::from(!batch.rows.is_empty());
         self.totals.preemptions += batch.preempted.len() as u64;
         for counters in [&mut self.pending, &mut self.totals.counters] {
-            counters.queries += batch.counters.queries;
-            counters.hits += batch.counters.hits;
-            counters.preempted_queries += batch.counters.preempted_queries;
-            counters.preempted_hits += batch.counters.preempted_hits;
+            counters.add(&batch.counters);
         }
         let rows = batch.rows.iter().map(|row| {
             let kind = match row.kind {
@@ -244,13 +243,14 @@ impl<'a> Player<'a> {
             return Vec::new();
         };
         let mut outputs = Vec::new();
-        self.scheduler.update(&batch, &mut outputs);
+        self.scheduler.update(Time(step), &batch, &mut outputs);
         let mut finished = Vec::new();
         for output in outputs {
             match output {
-                Output::First(request) => {
+                Output::First { request, .. } => {
                     self.lives[request.index()].first_token = Some(step);
                 }
+                Output::Next { .. } => {}
                 Output::Last { request, output, .. } => {
                     let life = &mut self.lives[request.index()];
                     life.finish = Some(step);

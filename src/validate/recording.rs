@@ -10,6 +10,7 @@ use flate2::read::MultiGzDecoder;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
+use crate::config::defaults::VllmVersion;
 use crate::diag::{Error, Result};
 use crate::engine::config::{EngineConfig, Policy, Pool};
 use crate::engine::request::Request;
@@ -178,6 +179,7 @@ impl Recording {
             },
             watermark: config.watermark,
             async_scheduling: config.async_scheduling,
+            vllm: VllmVersion::default(),
             scheduler_reserve_full_isl: config.scheduler_reserve_full_isl,
         }
     }

@@ -5,14 +5,15 @@ use std::fs;
 use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
-use tonnage::config::scenario::{KEYS, Scenario};
+use tonnage::config::scenario::Scenario;
 
-/// The engine that an article on sizing for agents ends with, less its limit on queued requests.
+/// The engine that an article on sizing for agents ends with.
 const ARTICLE: &str = "vllm serve Qwen/Qwen3-Coder-30B \\
   --tensor-parallel-size 2 \\
   --max-model-len 131072 \\
   --kv-cache-dtype fp8 \\
   --long-prefill-token-threshold 512 \\
+  --max-num-queued-reqs 64 \\
   --gpu-memory-utilization 0.90";
 
 const FILE: &str = "\
@@ -49,14 +50,7 @@ fn the_line_of_the_article_reads() {
     assert_eq!((serving.tensor_parallel_size, serving.kv_dtype.bytes()), (2, 1));
     assert_eq!(serving.max_model_len.0, 131_072);
     assert_eq!(serving.long_prefill_token_threshold.0, 512);
-    let whole = format!("{ARTICLE} --max-num-queued-reqs 64");
-    let read = scenario(FILE, &[("engine.vllm_serve", &whole)]);
-    if KEYS.iter().any(|(key, _)| *key == "engine.max_num_queued_reqs") {
-        read.unwrap();
-    } else {
-        let text = read.unwrap_err();
-        assert!(text.contains("vllm serve --max-num-queued-reqs: this limit"), "{text}");
-    }
+    assert_eq!(serving.max_num_queued_reqs, Some(64));
 }
 
 #[test]
@@ -132,6 +126,10 @@ fn the_commands_take_both() {
     for command in ["replay", "size"] {
         let text = stderr(&[command, path, "--vllm", "vllm serve M --max-num-seq 1"]);
         assert!(text.contains("did you mean `--max-num-seqs`?"), "{text}");
+        let text = stderr(&[command, path, "--vllm", "vllm serve M -tp x"]);
+        assert!(text.contains("vllm serve --tensor-parallel-size: found `x`"), "{text}");
+        let text = stderr(&[command, path, "--vllm", "vllm serve M -tp 0"]);
+        assert!(text.contains("vllm serve MODEL: unknown model `M`"), "{text}");
         let text = stderr(&[command, path, "--vllm-log", "nothing"]);
         assert!(text.contains("--set engine.vllm_log: found `nothing`, allowed"), "{text}");
     }
@@ -156,7 +154,8 @@ fn the_report_shows_the_notes() {
                 kept_tokens,prompt_tokens,output_tokens,tools,status,seen_duration_s\n";
     fs::write(&path, format!("{head}one,0,0,,0,user,0,0,m,,,,,0,40,10,,ok,4\n")).unwrap();
     let args = ["replay", "--trace", path.to_str().unwrap(), "--set", "load.kind=trace"];
-    let args = [&args[..], &["--vllm", "vllm serve Qwen3-Coder-30B --port 1"]].concat();
+    let args =
+        [&args[..], &["--vllm", "vllm serve Qwen3-Coder-30B --max-model-len 4k --port 1"]].concat();
     let output = tonnage(&args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("  note      ignored vllm serve flags: --port\n"), "{text}");

@@ -161,7 +161,6 @@ fn the_tables_hold_each_flag_once_and_lead_to_keys() {
     for (short, long) in SHORT {
         assert!(names.contains(long), "-{short}");
     }
-    // The two limits on what is queued come with the admission model.
     let is_key =
         |key: &str| KEYS.iter().any(|(known, _)| *known == key) || key.contains("_queued_");
     for flag in MODELLED {

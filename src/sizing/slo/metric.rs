@@ -211,12 +211,14 @@ impl Metric {
             Self::TaskLlm => "task less its tools: gateway, queue, prefill, decode",
             Self::Stretch => "task_llm over that of the same task alone on an idle replica",
             Self::Ttft => "a call's first token after its arrival at the gateway",
-            Self::Itl => "(end to end - ttft) / (output tokens - 1) of a call",
+            Self::Itl => "time from a call's first token to its last / (output tokens - 1)",
             Self::Interactivity => "1 / percentile of itl: p90 is what 90 % of calls reach",
             Self::InteractivityE2e => "1 / percentile of (end to end / output tokens)",
             Self::Queue => "a call's first scheduled step after its arrival at the engine",
             Self::Hit => "prompt tokens found in the prefix cache / prompt tokens",
-            Self::Failed => "calls that never got their answer, retries included / calls",
+            Self::Failed => {
+                "calls rejected for their length or refused (503) for good / calls sent"
+            }
         }
     }
 

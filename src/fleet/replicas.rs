@@ -1,0 +1,167 @@
+//! The replicas' side: calls are queued, engines take their steps, effects are recorded.
+
+use super::admission::retry_after;
+use super::world::{Event, InFlight, World};
+use crate::engine::request::{Effect, Request, StepSummary};
+use crate::engine::{Due, Engine};
+use crate::observe::records::{CallOutcome, CallRecord};
+use crate::observe::replica::StepUse;
+use crate::queue::Phase;
+use crate::units::{ReplicaId, RequestId, Time, Tokens};
+
+impl<E: Engine> World<'_, E> {
+    pub(super) fn enter_queue(&mut self, now: Time, request: RequestId) {
+        let InFlight { record, path } = &self.in_flight[request.index()];
+        let replica = record.replica.expect("only routed calls are queued");
+        let server = &mut self.replicas[replica.index()].server;
+        if !server.admit(&self.setup.limits, record.prompt) {
+            self.refuse(now, request);
+            return;
+        }
+        let plan = &self.plan(record.session).calls[record.call as usize];
+        let handed_over = Request {
+            id: request,
+            path: path.clone(),
+            prompt: record.prompt,
+            output: plan.output,
+            finish: plan.finish,
+            priority: plan.priority,
+        };
+        if self.setup.alone.is_some() {
+            let kept = self.kept_of(record);
+            self.replicas[replica.index()].engine.warm(&handed_over.path, kept);
+        }
+        self.replicas[replica.index()].engine.submit(now, handed_over);
+        self.refresh(replica);
+    }
+
+    /// The API server is too busy: the client asks again later, or gives up.
+    fn refuse(&mut self, now: Time, request: RequestId) {
+        let record = &mut self.in_flight[request.index()].record;
+        record.refusals += 1;
+        let call = u64::from(record.play) << 24 | u64::from(record.call);
+        match retry_after(&self.setup.client, record.refusals, self.setup.seed, call) {
+            Some(wait) => {
+                // It is tokenised and checked anew.
+                let queued = now + wait + self.setup.api.before_queue(record.prompt);
+                record.queued = queued;
+                let play = record.play;
+                if let Some(replica) = record.replica {
+                    self.router.ended(replica);
+                }
+                let replica = self.router.choose(self.open_ref(play).pin);
+                self.in_flight[request.index()].record.replica = Some(replica);
+                self.push(queued, Event::Queue { request });
+            }
+            None => {
+                record.outcome = CallOutcome::Refused;
+                self.push(now, Event::Ended { request });
+            }
+        }
+    }
+
+    fn kept_of(&self, record: &CallRecord) -> Tokens {
+        let play = self.plays[record.play as usize].as_deref().expect("the session is open");
+        play.calls[record.call as usize].fit.kept
+    }
+
+    /// Puts what an engine does next into the queue, if it has changed.
+    fn refresh(&mut self, replica: ReplicaId) {
+        let state = &mut self.replicas[replica.index()];
+        let due = state.engine.due();
+        if due == state.due {
+            return;
+        }
+        state.due = due;
+        state.number = state.number.wrapping_add(1);
+        let event = Event::Engine { replica, number: state.number };
+        match due {
+            Some(Due::StepEnds(at)) => self.queue.push(at, Phase::StepEnds, event),
+            Some(Due::StepStarts(at)) => self.queue.push(at, Phase::StepStarts, event),
+            None => {}
+        }
+    }
+
+    pub(super) fn advance(&mut self, now: Time, replica: ReplicaId, number: u32) {
+        let state = &mut self.replicas[replica.index()];
+        if state.number != number {
+            return;
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        state.engine.advance(now, &mut effects);
+        // What was due is done, even where the same thing is due again at the same instant.
+        state.due = None;
+        if let Some(stuck) = state.engine.stuck() {
+            let record = &self.in_flight[stuck.head.index()].record;
+            self.stuck = Some(format!(
+                "replica {replica} can never admit call {} of session {} ({} tokens) and holds up \
+                 {} more",
+                record.call,
+                record.session,
+                record.prompt,
+                stuck.waiting - 1
+            ));
+        }
+        for effect in effects.drain(..) {
+            self.apply(now, replica, effect);
+        }
+        self.effects = effects;
+        self.refresh(replica);
+    }
+
+    fn apply(&mut self, now: Time, replica: ReplicaId, effect: Effect) {
+        match effect {
+            Effect::Admitted { request, cached, resumed } => {
+                if !resumed {
+                    self.first_admission(now, request, cached);
+                }
+            }
+            Effect::Preempted { request, lost } => {
+                let record = &mut self.in_flight[request.index()].record;
+                record.preemptions += 1;
+                record.lost += lost;
+            }
+            Effect::FirstToken { request } => {
+                let record = &mut self.in_flight[request.index()].record;
+                record.first_token = now;
+                let prompt = record.prompt;
+                self.replicas[replica.index()].server.first_token(prompt);
+            }
+            Effect::Finished { request, output, prefilled } => {
+                let InFlight { record, path } = &mut self.in_flight[request.index()];
+                record.last_token = now;
+                record.output = output;
+                record.prefilled = prefilled;
+                // The last token's KV is never computed.
+                let computed = record.prompt + output - Tokens(1);
+                let path = std::mem::take(path);
+                self.content.compute(&path, computed);
+                self.replicas[replica.index()].server.finished();
+                self.push(now + self.setup.api.after_last_token(output), Event::Ended { request });
+            }
+            Effect::StepStarted(step) => self.step_started(now, replica, &step),
+        }
+    }
+
+    fn first_admission(&mut self, now: Time, request: RequestId, cached: Tokens) {
+        let InFlight { record, path } = &mut self.in_flight[request.index()];
+        record.scheduled = now;
+        record.cached = cached;
+        let block_size = self.setup.engine.block_size;
+        let known = self.content.computed(path).min(record.prompt - Tokens(1));
+        record.ceiling = known.blocks_floor(block_size).tokens(block_size).max(cached);
+        self.content.compute(path, record.prompt);
+    }
+
+    fn step_started(&mut self, now: Time, replica: ReplicaId, step: &StepSummary) {
+        let step = StepUse {
+            span: step.span,
+            decode_span: step.decode_span,
+            prefill_tokens: step.prefill_tokens,
+            decode_seqs: step.decode_seqs,
+            used_blocks: step.used_blocks,
+            waiting: step.waiting,
+        };
+        self.replicas[replica.index()].usage.step(now, &step);
+    }
+}
