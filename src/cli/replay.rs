@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use super::Outcome;
-use super::scenario::{ScenarioArgs, show, with_progress};
+use super::scenario::{ScenarioArgs, help, show, with_progress};
 use crate::diag::{Error, Result};
 use crate::fleet::{Progress, Run};
 use crate::report;
@@ -17,6 +17,7 @@ use crate::trace::record::Trace;
 
 /// Arguments of `tonnage replay`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = help())]
 pub struct Args {
     #[command(flatten)]
     scenario: ScenarioArgs,

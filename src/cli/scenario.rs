@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::config::scenario::{LoadKind, Scenario};
+use crate::config::scenario::{KEYS, LoadKind, Scenario};
 use crate::config::vllm_serve;
 use crate::diag::{Error, Result};
 use crate::fleet::Progress;
@@ -16,6 +16,7 @@ use crate::report::Format;
 use crate::report::json::Json;
 use crate::report::text::Text;
 use crate::sizing::case::Case;
+use crate::sizing::slo::Metric;
 use crate::trace::canonical;
 use crate::trace::record::Trace;
 
@@ -97,6 +98,25 @@ impl ScenarioArgs {
     pub fn format(&self) -> &'static dyn Format {
         if self.json { &Json } else { &Text }
     }
+}
+
+/// What `--help` of the commands that run a scenario says at its end.
+pub fn help() -> String {
+    let width = KEYS.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    let keys = KEYS.iter().map(|(key, meaning)| format!("  {key:width$}  {meaning}\n"));
+    let metrics = Metric::ALL
+        .iter()
+        .map(|metric| format!("  {:18} {}\n", metric.name(), metric.definition()));
+    format!(
+        "Keys of a scenario, with their defaults:\n{}\n\
+         Targets: p90 METRIC <= VALUE UNIT, or hit >= SHARE, failed <= SHARE. Metrics:\n{}\n\
+         Examples:\n  \
+         tonnage size --set load.developers=200\n  \
+         tonnage size my-fleet.toml --trace week.csv.zst --slo \"p90 turn_llm <= 90 s\"\n  \
+         tonnage replay --set replicas=4 --set router=random --json",
+        keys.collect::<String>(),
+        metrics.collect::<String>(),
+    )
 }
 
 /// Writes a result to standard output.

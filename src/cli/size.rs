@@ -1,13 +1,14 @@
 //! `tonnage size`: the smallest fleet that meets every target.
 
 use super::Outcome;
-use super::scenario::{ScenarioArgs, show, with_progress};
+use super::scenario::{ScenarioArgs, help, show, with_progress};
 use crate::diag::Result;
 use crate::fleet::Progress;
 use crate::sizing::search::Search;
 
 /// Arguments of `tonnage size`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = help())]
 pub struct Args {
     #[command(flatten)]
     scenario: ScenarioArgs,
