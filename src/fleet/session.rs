@@ -122,7 +122,11 @@ impl Play {
                 };
                 at.map(|at| (at, after.call))
             });
-            let Some((at, before)) = reached.max() else { break };
+            let Some((at, before)) = reached.max() else {
+                // It waits for the session's start only.
+                tool += dispatched.saturating_since(turn_started);
+                break;
+            };
             tool += dispatched.saturating_since(at.max(turn_started));
             if plan.calls[before as usize].turn != turn {
                 break;
