@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
 mod main {
+    mod given;
     mod import_spendlogs;
     mod import_weka;
     mod memory;
     mod model_config;
+    mod property;
     mod stats;
     mod tidy;
+    mod worked;
 }
