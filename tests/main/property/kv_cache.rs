@@ -200,7 +200,10 @@ proptest! {
         for operation in operations {
             let open = pair.requests.len();
             match operation {
-                Operation::Take(which) => pair.take(&contexts[which.index(contexts.len())], caching)?,
+                Operation::Take(which) => {
+                    let context = &contexts[which.index(contexts.len())];
+                    pair.take(context, caching)?;
+                }
                 Operation::Release(which) if open > 0 => {
                     let (mut held, blocks) = pair.requests.remove(which.index(open));
                     pair.cache.release(&mut held);
