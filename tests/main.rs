@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
 mod main {
+    mod bad_input;
     mod given;
+    mod golden;
     mod import_spendlogs;
     mod import_weka;
     mod memory;
