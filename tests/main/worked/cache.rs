@@ -136,6 +136,26 @@ fn by_priority_the_less_urgent_goes_even_if_scheduled_before() {
 }
 
 #[test]
+fn nobody_is_admitted_in_a_step_that_preempted() {
+    // As above, but at most 32 tokens of a call in a step and only those need to fit: the preempted
+    // call could have 2 blocks back at once, and gets them in the next step.
+    let setup = with_blocks(5, Policy::Fcfs);
+    let engine = EngineConfig {
+        long_prefill_token_threshold: Tokens(32),
+        scheduler_reserve_full_isl: false,
+        enable_prefix_caching: false,
+        ..setup.engine
+    };
+    let (run, steps) = play_watched(&Setup { engine, ..setup }, &trace(two_calls()));
+    let found: Vec<_> = steps.iter().map(|s| (s.decode_seqs, s.prefill_tokens.0)).collect();
+    assert_eq!(found[..3], [(0, 64), (1, 0), (1, 32)]);
+    // Two blocks are never enough for its 33rd token: it is preempted again in every other step
+    // until the first call ends with step 20, or has taken one of the two.
+    assert!(record(&run, 1, 0).preemptions > 5);
+    assert_eq!(record(&run, 0, 0).preemptions, 0);
+}
+
+#[test]
 fn the_watermark_and_the_slots_hold_calls_back() {
     // 10 usable blocks of 11; a third of them must stay free while others run: 3. The first call
     // takes 4, the second would leave 2.
