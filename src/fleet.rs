@@ -93,6 +93,14 @@ pub struct Run {
     pub stuck: Option<String>,
 }
 
+impl Run {
+    /// Blocks that lost their cached content, in all engines over the whole run.
+    #[must_use]
+    pub fn evicted_blocks(&self) -> u64 {
+        self.engines.iter().map(|engine| engine.evicted_blocks).sum()
+    }
+}
+
 /// Plays a workload on a fleet of engines made by `engine`.
 pub fn run<E: Engine>(
     setup: &Setup,

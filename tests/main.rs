@@ -2,12 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
 mod main {
+    mod bad_input;
     mod docs;
+    mod given;
+    mod golden;
     mod import_spendlogs;
     mod import_weka;
     mod memory;
     mod model_config;
+    mod property;
     mod stats;
     mod tidy;
     mod vllm_serve;
+    mod worked;
 }

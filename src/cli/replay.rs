@@ -4,8 +4,6 @@ use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
 use super::Outcome;
 use super::scenario::{ScenarioArgs, help, show, with_progress};
 use crate::diag::{Error, Result};
@@ -13,6 +11,7 @@ use crate::fleet::{Progress, Run};
 use crate::report;
 use crate::sizing::case::Case;
 use crate::sizing::search::Candidate;
+use crate::trace::canonical::new_file::NewFile;
 use crate::trace::record::Trace;
 
 /// Arguments of `tonnage replay`.
@@ -45,35 +44,36 @@ pub fn run(args: &Args) -> Result<Outcome> {
         write_tables(folder, &case, &trace, &run)?;
     }
     if let Some(path) = &args.metrics {
-        write_whole(path, |out| Ok(report::prometheus::write(&case, &run, out)?))?;
+        written(path, |out| Ok(report::prometheus::write(&case, &run, out)?))?.commit()?;
     }
     show(|out| args.scenario.format().replay(&case, &judged, out))?;
     Ok(if args.check && !judged.met() { Outcome::NotMet } else { Outcome::Met })
 }
 
+/// Both tables or neither: they get their names when both are complete.
 fn write_tables(folder: &Path, case: &Case, trace: &Trace, run: &Run) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make the folder", &error))?;
     let ids: Vec<&str> = trace.sessions.iter().map(|session| &*session.id).collect();
     let stretches = case.stretches(run);
-    write_whole(&folder.join("calls.csv"), |out| {
+    let calls = written(&folder.join("calls.csv"), |out| {
         report::csv::calls(run, &case.workload, &ids, out)
     })?;
-    write_whole(&folder.join("tasks.csv"), |out| report::csv::tasks(run, &stretches, &ids, out))
+    let tasks =
+        written(&folder.join("tasks.csv"), |out| report::csv::tasks(run, &stretches, &ids, out))?;
+    calls.commit()?;
+    tasks.commit()
 }
 
-/// Writes a file that appears under its name only when it is complete.
-fn write_whole(
+/// A complete file that has not got its name yet.
+fn written(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::result::Result<(), csv::Error>,
-) -> Result<()> {
-    let failed = |error: &std::io::Error| Error::io(path, "write", error);
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    let folder = folder.unwrap_or(Path::new("."));
-    let mut file = NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
+) -> Result<NewFile> {
+    let mut file = NewFile::create(path)?;
     let mut buffer = BufWriter::new(&mut file);
     let written = write(&mut buffer).map_err(std::io::Error::from);
-    written.and_then(|()| buffer.flush()).map_err(|error| failed(&error))?;
+    let written = written.and_then(|()| buffer.flush());
+    written.map_err(|error| Error::io(path, "write", &error))?;
     drop(buffer);
-    file.persist(path).map_err(|error| failed(&error.error))?;
-    Ok(())
+    Ok(file)
 }

@@ -156,9 +156,9 @@ impl KvCache {
     /// If fewer are free: the caller asks [`Self::free_blocks`] first.
     pub fn allocate(&mut self, count: Blocks, out: &mut Vec<BlockId>) {
         for _ in 0..count.0 {
-            if self.unlimited && self.front == NONE {
+            if self.unlimited && !self.front_is_empty() {
                 self.blocks.push(Block::EMPTY);
-                self.push_back(self.blocks.len() as u32 - 1);
+                self.push_front(self.blocks.len() as u32 - 1);
             }
             let block = self.front;
             assert!(block != NONE, "more blocks are taken than are free");
@@ -167,6 +167,11 @@ impl KvCache {
             self.blocks[block as usize].holders = 1;
             out.push(BlockId(block));
         }
+    }
+
+    /// Whether the next block can be handed out without an eviction.
+    fn front_is_empty(&self) -> bool {
+        self.front != NONE && self.blocks[self.front as usize].key.is_none()
     }
 
     /// Makes a held, full block's content available to later lookups.
@@ -359,6 +364,20 @@ mod tests {
         cache.release(&mut second);
         cache.allocate(Blocks(1), &mut Vec::new());
         assert_eq!(hits(&cache, &path), 0);
+    }
+
+    #[test]
+    fn an_unlimited_cache_evicts_nothing() {
+        let mut cache = KvCache::new(Pool::Unlimited, 4, true);
+        let (old, young) = (context(0, 12), context(1, 10));
+        for path in [&old, &young, &context(2, 9)] {
+            let mut held = fill(&mut cache, path);
+            cache.release(&mut held);
+        }
+        assert_eq!((hits(&cache, &old), hits(&cache, &young)), (3, 2));
+        // The third context took the second's block without content, and new ones for the rest.
+        assert_eq!((cache.evicted_total(), cache.blocks()), (0, Blocks(8)));
+        cache.check(0);
     }
 
     #[test]

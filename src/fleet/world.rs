@@ -154,8 +154,11 @@ impl<'a, E: Engine> World<'a, E> {
         let mut window = self.live.window;
         let last = self.records.calls.last().map_or(Time::ZERO, |call| call.ended);
         if window.until == Time::MAX {
-            // A run without a set end is measured up to and including its last event.
-            window.until = Time((last.0 + 1).max(window.from.0 + 1));
+            // A run without a set end is measured up to its last event, which may be a step that
+            // nobody waits for any more.
+            let steps = self.replicas.iter().map(|replica| replica.usage.last_step_ended());
+            let last_step = steps.max().unwrap_or(Time::ZERO);
+            window.until = Time((last.0 + 1).max(last_step.0).max(window.from.0 + 1));
         }
         self.live.change(window.until, Tokens::ZERO, Tokens::ZERO);
         for replica in &mut self.replicas {

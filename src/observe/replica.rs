@@ -101,6 +101,12 @@ impl ReplicaUse {
         self.waiting_max = self.waiting_max.max(step.waiting);
     }
 
+    /// When its last step ended.
+    #[must_use]
+    pub fn last_step_ended(&self) -> Time {
+        self.idle_since
+    }
+
     /// The replica did nothing from the end of its last step until `at`.
     pub fn idle_until(&mut self, at: Time) {
         let idle = self.window.overlap(self.idle_since, at);

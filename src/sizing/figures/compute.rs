@@ -211,7 +211,7 @@ pub(super) fn kv_use(run: &Run, scenario: &Scenario) -> KvUse {
         max: share(all.max()),
         above_95: all.share_above(950).unwrap_or(0.0),
         live_context_over_pool: run.live_context_mean / pool_tokens as f64,
-        evicted_blocks: run.engines.iter().map(|engine| engine.evicted_blocks).sum(),
+        evicted_blocks: run.evicted_blocks(),
     }
 }
 

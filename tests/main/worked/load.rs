@@ -1,0 +1,233 @@
+//! Who plays what and when, the measured window, and a task compared with itself alone.
+
+use std::collections::BTreeMap;
+
+use tonnage::config::scenario::{Load, LoadKind, Scenario};
+use tonnage::fleet::population::{Population, Start};
+use tonnage::fleet::workload::Workload;
+use tonnage::fleet::{Progress, Run, Setup};
+use tonnage::sizing::case::Case;
+use tonnage::trace::record::{Call, Trace};
+use tonnage::units::{Span, Time, Tokens};
+
+use super::super::given::{With, call, lasting, load, play, record, setup, trace};
+use super::{decoding, on_paper};
+
+/// A replica as a scenario sets it up, with so many blocks, and a context of 3,600 tokens.
+fn case(trace: &Trace, blocks: u64) -> Case {
+    let text = format!(
+        "[engine]\nmodel = 'Llama-3.1-8B'\ngpu = 'h100-sxm'\nmax_model_len = 3600\n\
+         num_gpu_blocks_override = {blocks}\n\
+         [api]\nrequest_ms = 0\nprompt_token_us = 0\noutput_token_us = 0\n"
+    );
+    let scenario = Scenario::parse(&text, "test", &[]).unwrap();
+    Case::new(scenario, trace, &[]).unwrap()
+}
+
+fn stretch(trace: &Trace, blocks: u64) -> f64 {
+    let case = case(trace, blocks);
+    let run = case.run(1, &Progress::default()).unwrap();
+    let stretches = case.stretches(&run);
+    assert_eq!(stretches.len(), 1);
+    stretches[0].unwrap()
+}
+
+/// Two contexts in turn, the second of which is in the way of the first.
+fn two_contexts() -> Trace {
+    trace(vec![(
+        0,
+        vec![
+            call(3_000, 2),
+            call(3_000, 2).after("0").gap(1_000).lane(1),
+            call(3_200, 2).after("1").gap(500).keeping(0, 3_002),
+        ],
+    )])
+}
+
+#[test]
+fn an_undisturbed_task_has_stretch_1() {
+    let growing = trace(vec![(
+        0,
+        vec![
+            call(1_000, 5),
+            call(2_000, 7).after("0").gap(3_000).keeping(0, 1_005),
+            call(500, 4).after("1").lane(1),
+            call(2_500, 3).after("1;2").keeping(1, 2_007),
+            call(3_000, 9).after("3").gap(60_000).turn(1).keeping(3, 2_503),
+        ],
+    )]);
+    let found = stretch(&growing, 1_000);
+    assert!((found - 1.0).abs() < 1e-12, "{found}");
+    assert!((stretch(&two_contexts(), 1_000) - 1.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_cache_that_is_too_small_stretches_a_task() {
+    // 240 usable blocks. The first context leaves 187 full ones, the second takes 188: the 53
+    // others and the first's last 135. The third call hits 52 of its 187 blocks. Alone it hits all.
+    let both = |hit: u64| {
+        let first = on_paper(&[], &[(0, 3_000, true)]) + decoding(&[3_001], 1);
+        let third = on_paper(&[], &[(hit, 3_200 - hit, true)]) + decoding(&[3_201], 1);
+        (first + first + third).as_f64()
+    };
+    let expected = both(52 * 16) / both(187 * 16);
+    assert!(expected > 1.2, "{expected}");
+    let found = stretch(&two_contexts(), 241);
+    assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
+}
+
+#[test]
+fn other_sessions_stretch_a_task() {
+    let alone = vec![call(2_000, 50)];
+    let crowd = trace((0..20).map(|_| (0, alone.clone())).collect());
+    let case = case(&crowd, 4_000);
+    let run = case.run(1, &Progress::default()).unwrap();
+    let stretches = case.stretches(&run);
+    assert_eq!(stretches.len(), 20);
+    assert!(stretches.iter().all(|stretch| stretch.unwrap() > 1.1), "{stretches:?}");
+    let spread = case.run(20, &Progress::default()).unwrap();
+    let least = case.stretches(&spread).into_iter().flatten().fold(f64::MAX, f64::min);
+    assert!((least - 1.0).abs() < 1e-12, "one of them has a replica for itself: {least}");
+}
+
+const FIVE: LoadKind = LoadKind::Developers { developers: 5 };
+
+fn first_starts(setup: &Setup, workload: &Workload) -> Vec<Start> {
+    Population::new(&setup.load, workload, setup.seed, setup.warmup).first(workload)
+}
+
+#[test]
+fn the_window_counts_what_completes_in_it_and_what_it_cuts_off() {
+    // Five developers whose sessions last 100 s, with pauses of 50 s: each completes 20 sessions in
+    // 3,000 s, wherever in the warm-up the first began.
+    let calls = trace(vec![(0, vec![lasting(100)]), (0, vec![lasting(100)])]);
+    let setup = Setup {
+        load: load(FIVE),
+        warmup: Span::from_secs(1_000),
+        window: Some(Span::from_secs(3_000)),
+        ..setup()
+    };
+    let run = play(&setup, &calls);
+    assert_eq!((run.window.from.secs(), run.window.until.secs()), (1_000.0, 4_000.0));
+    let inside = |run: &Run, end: Time| run.window.holds(end);
+    let tasks = run.records.tasks.iter().filter(|task| inside(&run, task.ended));
+    assert_eq!(tasks.count(), 100);
+    let calls_inside = run.records.calls.iter().filter(|call| inside(&run, call.ended));
+    assert_eq!(calls_inside.count(), 100);
+    // Whoever is 0 s to 100 s into the period of 150 s at 4,000 s is cut off.
+    let starts = first_starts(&setup, &Workload::new(&calls, &BTreeMap::new()));
+    let into = |start: &Start| (4_000.0 - start.at.secs()) % 150.0;
+    let under_way = starts.iter().filter(|start| into(start) < 100.0).count() as u64;
+    let cut_off = run.records.cut_off;
+    assert_eq!([cut_off.calls, cut_off.turns, cut_off.tasks], [under_way; 3]);
+    assert!((1..5).contains(&under_way), "{under_way} shows both kinds");
+    // What had begun before the window is recorded, and not counted.
+    assert!(run.records.tasks.len() > 100);
+}
+
+#[test]
+fn the_first_sessions_begin_within_the_warm_up_on_every_fleet() {
+    let sessions: Vec<(u64, Vec<Call>)> =
+        (0..7).map(|n| (0, vec![call(500 + 100 * n, 20)])).collect();
+    let calls = trace(sessions);
+    let begun = |replicas| {
+        // After a first session nobody comes back in time.
+        let load = Load { pause_median: Span::from_secs(10_000), ..load(FIVE) };
+        let setup = Setup {
+            replicas,
+            load,
+            warmup: Span::from_secs(300),
+            window: Some(Span::from_secs(600)),
+            ..setup()
+        };
+        let run = play(&setup, &calls);
+        let mut begun: Vec<(Time, u32)> =
+            run.records.calls.iter().map(|call| (call.dispatched, call.session)).collect();
+        begun.sort_unstable();
+        begun
+    };
+    let starts = begun(1);
+    assert_eq!(starts.len(), 5);
+    assert!(starts.iter().all(|(at, _)| at.secs() < 300.0));
+    assert_eq!(starts, begun(3));
+    let mut sessions: Vec<u32> = starts.iter().map(|(_, session)| *session).collect();
+    sessions.sort_unstable();
+    sessions.dedup();
+    assert_eq!(sessions.len(), 5, "nobody plays what another plays while there are others");
+}
+
+#[test]
+fn who_plays_what_does_not_depend_on_how_fast_the_fleet_is() {
+    let calls = trace((0..7).map(|_| (0, vec![lasting(1)])).collect());
+    let workload = Workload::new(&calls, &BTreeMap::new());
+    let mut load = load(FIVE);
+    load.pause_sigma = 1.0;
+    // The pauses and sessions of each developer: once all take turns, once one plays very fast.
+    let told = |order: &mut dyn Iterator<Item = u32>| {
+        let mut people = Population::new(&load, &workload, 3, Span::from_secs(60));
+        people.first(&workload);
+        let mut told = vec![Vec::new(); 5];
+        for (step, player) in order.enumerate() {
+            let now = Time(step as u64 * 1_000);
+            let next = people.after_session(player, now).unwrap();
+            told[player as usize].push((next.at - now, next.session, next.pass));
+        }
+        told
+    };
+    let turns = told(&mut (0..20).flat_map(|_| 0..5));
+    let one_by_one = told(&mut (0..5).rev().flat_map(|player| (0..20).map(move |_| player)));
+    assert_eq!(turns, one_by_one);
+    assert!(turns[0].iter().any(|pause| pause.0 != turns[0][0].0), "pauses vary");
+    // All seven sessions are played before any comes again, as somebody else's.
+    let mut first_pass: Vec<u32> =
+        turns.iter().flatten().filter(|told| told.2 == 1).map(|told| told.1).collect();
+    first_pass.sort_unstable();
+    assert_eq!(first_pass, [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn a_session_played_again_is_somebody_elses() {
+    // One session: its second call hits its first, but no pass hits the one before.
+    let calls = vec![call(400, 1), call(500, 1).after("0").keeping(0, 400)];
+    let setup = Setup {
+        load: load(LoadKind::Developers { developers: 1 }),
+        window: Some(Span::from_secs(600)),
+        ..setup()
+    };
+    let run = play(&setup, &trace(vec![(0, calls)]));
+    assert!(run.records.tasks.len() > 5);
+    for call in &run.records.calls {
+        assert_eq!(call.cached, Tokens(if call.call == 0 { 0 } else { 400 }));
+    }
+}
+
+#[test]
+fn sessions_per_hour_has_the_rate_and_the_variation_that_it_says() {
+    let calls = trace(vec![(0, vec![lasting(1)])]);
+    for cv in [0.2, 1.0] {
+        // 12,000 starts in 10 hours, one every 3 s.
+        let setup = Setup {
+            load: load(LoadKind::SessionsPerHour { rate: 1_200.0, cv }),
+            window: Some(Span::from_secs(36_000)),
+            ..setup()
+        };
+        let run = play(&setup, &calls);
+        let mut starts: Vec<f64> = run.records.tasks.iter().map(|t| t.started.secs()).collect();
+        starts.sort_unstable_by(f64::total_cmp);
+        let count = starts.len() as f64;
+        assert!((count / 12_000.0 - 1.0).abs() < 0.03, "cv {cv}: {count} starts");
+        let gaps: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        let found = variance.sqrt() / mean;
+        assert!((found / cv - 1.0).abs() < 0.05, "cv {cv}: found {found}");
+    }
+}
+
+#[test]
+fn recorded_starts_are_kept() {
+    let calls = trace(vec![(0, vec![lasting(1)]), (1_500, vec![lasting(1).gap(250)])]);
+    let run = play(&setup(), &calls);
+    let starts = [0, 1].map(|session| record(&run, session, 0).dispatched.secs());
+    assert_eq!(starts, [0.0, 1.75]);
+}
