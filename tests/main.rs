@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
 mod main {
+    mod conformance;
     mod import_spendlogs;
     mod import_weka;
     mod memory;
