@@ -7,6 +7,7 @@ mod main {
     mod import_weka;
     mod memory;
     mod model_config;
+    mod reference;
     mod stats;
     mod tidy;
 }
