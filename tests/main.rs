@@ -5,9 +5,11 @@ mod main {
     mod conformance;
     mod import_spendlogs;
     mod import_weka;
+    mod livelock;
     mod memory;
     mod model_config;
     mod reference;
+    mod rig;
     mod stats;
     mod tidy;
 }

@@ -9,9 +9,9 @@ use super::config::EngineConfig;
 use super::request::{Effect, Request, StepSummary};
 use super::scheduler::{Batch, Output, RowKind, Scheduler};
 use super::step_time::StepCost;
-use super::{Due, Engine, Gauges, Stuck};
+use super::{Due, Engine, Gauges, Stuck, StuckCause};
 use crate::trace::lineage::Path;
-use crate::units::{Span, Time, Tokens};
+use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
 /// One engine that takes every step by itself.
 #[derive(Debug)]
@@ -59,6 +59,7 @@ impl PlainEngine {
         if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
             self.scheduler.schedule(&mut self.queued);
             tell(&self.queued, effects);
+            self.note_outgrown(self.queued.outgrown);
         }
     }
 
@@ -67,19 +68,35 @@ impl PlainEngine {
         loop {
             self.scheduler.schedule(&mut self.running);
             tell(&self.running, effects);
+            self.note_outgrown(self.running.outgrown);
             if !self.running.rows.is_empty() {
                 return;
             }
             // A step in which the only runner preempted itself computes nothing; it is followed
             // by one that can admit again. Without a preemption nothing will ever change.
             if self.running.preempted.is_empty() {
-                self.stuck = self
-                    .scheduler
-                    .waiting_head()
-                    .map(|head| Stuck { head, waiting: self.scheduler.waiting() });
+                let cause = match self.scheduler.running() {
+                    0 => StuckCause::Admission,
+                    _ => StuckCause::Context,
+                };
+                if let Some((head, needed)) = self.scheduler.first() {
+                    self.give_up(head, cause, needed);
+                }
                 return;
             }
         }
+    }
+
+    fn note_outgrown(&mut self, outgrown: Option<(RequestId, Blocks)>) {
+        if let Some((request, needed)) = outgrown {
+            self.give_up(request, StuckCause::Growth, needed);
+        }
+    }
+
+    fn give_up(&mut self, head: RequestId, cause: StuckCause, needed: Blocks) {
+        let blocks = self.scheduler.config().usable_blocks();
+        let (running, waiting) = (self.scheduler.running(), self.scheduler.waiting());
+        self.stuck.get_or_insert(Stuck { head, cause, needed, blocks, running, waiting });
     }
 
     fn price(&self) -> StepSummary {

@@ -27,6 +27,8 @@ pub struct Batch {
     pub preempted: Vec<(RequestId, Tokens)>,
     /// Prefix-cache counters of the step.
     pub counters: PrefixCounters,
+    /// Who preempted itself for want of more blocks than there are, and how many it needs.
+    pub outgrown: Option<(RequestId, Blocks)>,
 }
 
 /// One request's part of a step.
@@ -201,10 +203,12 @@ impl Scheduler {
         !(self.running.is_empty() && self.waiting.is_empty())
     }
 
-    /// The head of the waiting queue.
+    /// The first of those that run, else of those that wait, and the blocks of its known tokens.
     #[must_use]
-    pub fn waiting_head(&self) -> Option<RequestId> {
-        self.waiting.front().map(|&slot| self.state(slot).request.id)
+    pub fn first(&self) -> Option<(RequestId, Blocks)> {
+        let state = self.state(*self.running.first().or(self.waiting.front())?);
+        let blocks = Tokens(state.known()).blocks_ceil(self.config.block_size);
+        Some((state.request.id, blocks + self.config.window_blocks))
     }
 
     /// The requests that have not ended, with the tokens that came out of each so far.
@@ -265,6 +269,7 @@ impl Scheduler {
         batch.rows.clear();
         batch.preempted.clear();
         batch.counters = PrefixCounters::default();
+        batch.outgrown = None;
         let mut budget = self.config.max_num_batched_tokens.0;
         self.schedule_running(&mut budget, batch);
         // A step that had to take blocks away admits nobody.
@@ -346,6 +351,12 @@ impl Scheduler {
             }
             self.preempt(victim, batch);
             if victim == slot {
+                let state = self.state(slot);
+                let all = needed + self.config.window_blocks;
+                // What is in flight may still turn out to be its end.
+                if all > self.kv.blocks() && state.in_flight == 0 {
+                    batch.outgrown = Some((state.request.id, all));
+                }
                 return false;
             }
         }

@@ -12,7 +12,7 @@ use tonnage::validate::recording::{Expected, Recording};
 use super::conformance::recordings;
 use model::Version;
 
-mod generate;
+pub mod generate;
 mod model;
 mod play;
 mod pool;
