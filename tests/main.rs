@@ -3,6 +3,7 @@
 
 mod main {
     mod conformance;
+    mod faults;
     mod import_spendlogs;
     mod import_weka;
     mod livelock;
