@@ -18,7 +18,7 @@ mod play;
 mod pool;
 
 /// Random workloads in an ordinary run.
-const CASES: u64 = 400;
+const CASES: u64 = 1_500;
 
 /// Whose decisions the engine takes in the random workloads.
 const VERSION: Version = Version::V0_29;
@@ -42,6 +42,27 @@ fn the_model_decides_as_recorded() {
         assert_eq!(stuck, &decided.stuck, "{}", recording.name);
         assert!(agrees(totals, &decided.totals), "{}", recording.name);
     }
+}
+
+/// Only where a lone request is capped, or where one preempts itself under `priority`.
+#[test]
+fn newer_rules_change_few_recordings() {
+    let differ = |recording: &Recording| {
+        let [old, new] = [Version::V0_29, Version::V0_33].map(|version| {
+            let Expected { steps, .. } = play::play(recording, version);
+            steps
+        });
+        old != new
+    };
+    let names = recordings().into_iter().filter(differ).map(|recording| recording.name);
+    let expected = [
+        "agents-200-priority",
+        "long-prefill-threshold-many",
+        "long-prefill-threshold",
+        "mix-080-priority-budget",
+        "mix-100-priority",
+    ];
+    assert_eq!(names.collect::<Vec<_>>(), expected);
 }
 
 fn variable(name: &str, otherwise: u64) -> u64 {

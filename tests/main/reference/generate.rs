@@ -57,12 +57,14 @@ fn config(dice: &mut Dice) -> RecordedConfig {
     let pool = blocks * block_size;
     let max_model_len = if outgrows { pool * 3 / 2 } else { dice.between(pool * 2 / 3, pool) };
     let seqs = dice.between(1, 10);
+    // Often the decodes alone use the budget up.
+    let budget = if dice.percent(30) { seqs / 2 + 1 } else { seqs + 6 * block_size };
     let capped = dice.percent(40);
     RecordedConfig {
         block_size,
         num_gpu_blocks: blocks + 1,
         max_num_seqs: seqs,
-        max_num_batched_tokens: dice.between(seqs, seqs + 6 * block_size),
+        max_num_batched_tokens: dice.between(budget.min(seqs), budget),
         long_prefill_token_threshold: if capped { dice.between(1, 3 * block_size) } else { 0 },
         enable_prefix_caching: dice.percent(88),
         policy: if dice.percent(45) { "priority" } else { "fcfs" }.to_owned(),
