@@ -14,8 +14,10 @@ pub mod request;
 pub mod scheduler;
 pub mod step_time;
 
+use std::fmt;
+
 use crate::trace::lineage::Path;
-use crate::units::{RequestId, Time, Tokens};
+use crate::units::{Blocks, RequestId, Time, Tokens};
 use metrics::EngineMetrics;
 use request::{Effect, Request};
 
@@ -28,13 +30,47 @@ pub enum Due {
     StepStarts(Time),
 }
 
-/// Why an engine can do nothing more although requests wait for it.
+/// Why an engine can do nothing more for a request, nor for those behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// The head of the waiting queue, which holds up all others.
+    /// Which request.
     pub head: RequestId,
-    /// Requests that wait.
+    /// What holds it up.
+    pub cause: StuckCause,
+    /// Blocks that it takes.
+    pub needed: Blocks,
+    /// Blocks that there are, if they are limited.
+    pub blocks: Option<Blocks>,
+    /// Length of the running list.
+    pub running: usize,
+    /// Length of the waiting queue.
     pub waiting: usize,
+}
+
+/// What holds a request up for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StuckCause {
+    /// It is the head of the waiting queue, nothing runs, and there is no room for it.
+    Admission,
+    /// It runs alone and needs more blocks than there are: it preempts itself again and again.
+    Growth,
+    /// It runs, and its prompt leaves no room for an output in the context.
+    Context,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self.cause {
+            StuckCause::Admission => "can never be admitted",
+            StuckCause::Growth => "outgrows the KV cache and preempts itself for ever",
+            StuckCause::Context => "has no room for an output in the context",
+        })?;
+        write!(out, ": it takes {} blocks", self.needed)?;
+        if let Some(blocks) = self.blocks {
+            write!(out, " and there are {blocks}")?;
+        }
+        write!(out, "; running {}, waiting {}", self.running, self.waiting)
+    }
 }
 
 /// One engine in simulated time.
@@ -51,7 +87,7 @@ pub trait Engine {
     /// Does what is due now, appending what comes of it to `effects`.
     fn advance(&mut self, now: Time, effects: &mut Vec<Effect>);
 
-    /// Set once requests wait that can never be admitted.
+    /// Set once a request can never come to its end.
     fn stuck(&self) -> Option<Stuck>;
 
     /// What it has counted so far.

@@ -3,14 +3,19 @@
 
 mod main {
     mod bad_input;
+    mod conformance;
     mod docs;
+    mod faults;
     mod given;
     mod golden;
     mod import_spendlogs;
     mod import_weka;
+    mod livelock;
     mod memory;
     mod model_config;
     mod property;
+    mod reference;
+    mod rig;
     mod stats;
     mod tidy;
     mod vllm_serve;

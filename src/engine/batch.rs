@@ -1,6 +1,6 @@
 //! What a step does and what comes out of it.
 
-use crate::units::{RequestId, Span, Tokens};
+use crate::units::{Blocks, RequestId, Span, Tokens};
 
 /// Position of a request in the scheduler's table.
 pub(super) type Slot = u32;
@@ -14,6 +14,8 @@ pub struct Batch {
     pub preempted: Vec<(RequestId, Tokens)>,
     /// Prefix-cache counters of the step.
     pub counters: PrefixCounters,
+    /// Who preempted itself for want of more blocks than there are, and how many it needs.
+    pub outgrown: Option<(RequestId, Blocks)>,
 }
 
 /// One request's part of a step.

@@ -11,9 +11,9 @@ use super::metrics::EngineMetrics;
 use super::request::{Effect, Request, StepSummary};
 use super::scheduler::Scheduler;
 use super::step_time::StepCost;
-use super::{Due, Engine, Stuck};
+use super::{Due, Engine, Stuck, StuckCause};
 use crate::trace::lineage::Path;
-use crate::units::{Span, Time, Tokens};
+use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
 /// One engine that takes every step by itself.
 #[derive(Debug)]
@@ -64,6 +64,7 @@ impl PlainEngine {
             self.scheduler.schedule(&mut self.queued);
             self.metrics.count(&self.queued);
             tell(&self.queued, effects);
+            self.note_outgrown(self.queued.outgrown);
         }
     }
 
@@ -73,19 +74,35 @@ impl PlainEngine {
             self.scheduler.schedule(&mut self.running);
             self.metrics.count(&self.running);
             tell(&self.running, effects);
+            self.note_outgrown(self.running.outgrown);
             if !self.running.rows.is_empty() {
                 return;
             }
             // A step in which the only runner preempted itself computes nothing; it is followed
             // by one that can admit again. Without a preemption nothing will ever change.
             if self.running.preempted.is_empty() {
-                self.stuck = self
-                    .scheduler
-                    .waiting_head()
-                    .map(|head| Stuck { head, waiting: self.scheduler.waiting() });
+                let cause = match self.scheduler.running() {
+                    0 => StuckCause::Admission,
+                    _ => StuckCause::Context,
+                };
+                if let Some((head, needed)) = self.scheduler.first() {
+                    self.give_up(head, cause, needed);
+                }
                 return;
             }
         }
+    }
+
+    fn note_outgrown(&mut self, outgrown: Option<(RequestId, Blocks)>) {
+        if let Some((request, needed)) = outgrown {
+            self.give_up(request, StuckCause::Growth, needed);
+        }
+    }
+
+    fn give_up(&mut self, head: RequestId, cause: StuckCause, needed: Blocks) {
+        let blocks = self.scheduler.config().usable_blocks();
+        let (running, waiting) = (self.scheduler.running(), self.scheduler.waiting());
+        self.stuck.get_or_insert(Stuck { head, cause, needed, blocks, running, waiting });
     }
 
     fn price(&self) -> StepSummary {

@@ -131,10 +131,12 @@ impl Scheduler {
         !(self.running.is_empty() && self.waiting.is_empty())
     }
 
-    /// The head of the waiting queue.
+    /// The first of those that run, else of those that wait, and the blocks of its known tokens.
     #[must_use]
-    pub fn waiting_head(&self) -> Option<RequestId> {
-        self.waiting.front().map(|&slot| self.state(slot).request.id)
+    pub fn first(&self) -> Option<(RequestId, Blocks)> {
+        let state = self.state(*self.running.first().or(self.waiting.front())?);
+        let blocks = Tokens(state.known()).blocks_ceil(self.config.block_size);
+        Some((state.request.id, blocks + self.config.window_blocks))
     }
 
     /// The requests that have not ended, with the tokens that came out of each so far.
@@ -197,6 +199,7 @@ impl Scheduler {
         batch.rows.clear();
         batch.preempted.clear();
         batch.counters = PrefixCounters::default();
+        batch.outgrown = None;
         let mut budget = self.config.max_num_batched_tokens.0;
         self.schedule_running(&mut budget, batch);
         // A step that had to take blocks away admits nobody.
@@ -288,6 +291,12 @@ impl Scheduler {
             }
             self.preempt(victim, batch);
             if victim == slot {
+                let state = self.state(slot);
+                let all = needed + self.config.window_blocks;
+                // What is in flight may still turn out to be its end.
+                if all > self.kv.blocks() && state.in_flight == 0 {
+                    batch.outgrown = Some((state.request.id, all));
+                }
                 return false;
             }
         }

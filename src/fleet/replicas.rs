@@ -94,12 +94,8 @@ impl<E: Engine> World<'_, E> {
         if let Some(stuck) = state.engine.stuck() {
             let record = &self.in_flight[stuck.head.index()].record;
             self.stuck = Some(format!(
-                "replica {replica} can never admit call {} of session {} ({} tokens) and holds up \
-                 {} more",
-                record.call,
-                record.session,
-                record.prompt,
-                stuck.waiting - 1
+                "call {} of session {} (a prompt of {} tokens) on replica {replica} {stuck}",
+                record.call, record.session, record.prompt
             ));
         }
         for effect in effects.drain(..) {

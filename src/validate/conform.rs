@@ -173,7 +173,8 @@ impl<'a> Player<'a> {
         }
         let mut record = Map::new();
         record.insert("t".into(), json!(step));
-        let was_in_flight = !self.in_flight.is_empty();
+        // A batch without tokens brings nothing.
+        let was_in_flight = self.in_flight.iter().any(|batch| !batch.rows.is_empty());
         let (mut scheduled, mut preempted) = (Vec::new(), Vec::new());
         if self.scheduler.has_requests() {
             let mut batch = Batch::default();

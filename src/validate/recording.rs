@@ -8,7 +8,7 @@ use std::path::Path as FilePath;
 
 use flate2::read::MultiGzDecoder;
 use rustc_hash::FxHashMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::defaults::VllmVersion;
 use crate::diag::{Error, Result};
@@ -19,7 +19,7 @@ use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, SegmentId, Tokens};
 
 /// One recording.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Recording {
     /// What it is called.
     pub name: String,
@@ -32,50 +32,68 @@ pub struct Recording {
 }
 
 /// The scheduler's settings, under vLLM's names.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedConfig {
-    block_size: u64,
-    num_gpu_blocks: u64,
-    max_num_seqs: u64,
-    max_num_batched_tokens: u64,
-    long_prefill_token_threshold: u64,
-    enable_prefix_caching: bool,
-    policy: String,
-    max_model_len: u64,
-    watermark: f64,
-    scheduler_reserve_full_isl: bool,
-    async_scheduling: bool,
+    /// Tokens in a block.
+    pub block_size: u64,
+    /// Blocks, the null block among them.
+    pub num_gpu_blocks: u64,
+    /// Most requests in the running list.
+    pub max_num_seqs: u64,
+    /// Token budget of a step.
+    pub max_num_batched_tokens: u64,
+    /// Most tokens of one request in a step; 0: no such cap.
+    pub long_prefill_token_threshold: u64,
+    /// Whether there is a prefix cache.
+    pub enable_prefix_caching: bool,
+    /// `fcfs` or `priority`.
+    pub policy: String,
+    /// Most tokens of prompt and output together.
+    pub max_model_len: u64,
+    /// Fraction of the pool that an admission leaves free while others run.
+    pub watermark: f64,
+    /// Whether a request is admitted only if its whole present length fits.
+    pub scheduler_reserve_full_isl: bool,
+    /// Whether a batch is scheduled before the output of the one before it is taken in.
+    pub async_scheduling: bool,
 }
 
 /// One request of the workload.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedRequest {
-    id: u32,
+    /// Its position in the workload.
+    pub id: u32,
     /// Handed over before this step's scheduling.
     pub arrival_step: u64,
     /// Leading parts of segments, joined: (segment, tokens).
-    prompt: Vec<(u64, u64)>,
+    pub prompt: Vec<(u64, u64)>,
     /// The segment that its output is.
-    out_seg: u64,
-    output_len: u64,
+    pub out_seg: u64,
+    /// Tokens that come out of it, unless the context's limit comes first.
+    pub output_len: u64,
+    /// How it ends.
     #[serde(default)]
-    finish: RecordedFinish,
+    pub finish: RecordedFinish,
+    /// Lower is served first, under `priority`.
     #[serde(default)]
-    priority: i32,
+    pub priority: i32,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+/// How a request ends.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum RecordedFinish {
+pub enum RecordedFinish {
+    /// By a limit of tokens that the scheduler knows.
     #[default]
     Length,
+    /// By a stop token that nobody foresees.
     Stop,
 }
 
 /// What was decided.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Expected {
     /// Sums over the run.
     pub totals: serde_json::Map<String, serde_json::Value>,
