@@ -10,7 +10,7 @@ use tonnage::sizing::case::Case;
 use tonnage::trace::record::{Call, Trace};
 use tonnage::units::{Span, Time, Tokens};
 
-use super::super::given::{With, call, lasting, load, play, record, setup, trace};
+use super::super::given::{With, call, lasting, load, play, record, setup, trace, trace_with};
 use super::{decoding, on_paper};
 
 /// A replica as a scenario sets it up, with so many blocks, and a context of 3,600 tokens.
@@ -198,6 +198,27 @@ fn a_session_played_again_is_somebody_elses() {
     assert!(run.records.tasks.len() > 5);
     for call in &run.records.calls {
         assert_eq!(call.cached, Tokens(if call.call == 0 { 0 } else { 400 }));
+    }
+}
+
+#[test]
+fn what_few_sessions_share_is_new_in_each_pass_and_what_many_share_is_not() {
+    for (sessions, common) in [(4, false), (5, true)] {
+        let session = |_| (0, vec![call(400, 1).sharing("shared", 320)]);
+        let calls = trace_with(vec![("shared", 320)], (0..sessions).map(session).collect());
+        let setup = Setup {
+            load: load(LoadKind::Developers { developers: 1 }),
+            window: Some(Span::from_secs(900)),
+            ..setup()
+        };
+        let run = play(&setup, &calls);
+        // A session every 50 s: three passes and more.
+        assert!(run.records.calls.len() > 3 * sessions);
+        for (position, call) in run.records.calls.iter().enumerate() {
+            let first = if common { position == 0 } else { position % sessions == 0 };
+            let cached = Tokens(if first { 0 } else { 320 });
+            assert_eq!(call.cached, cached, "call {position} of {sessions} sessions");
+        }
     }
 }
 
