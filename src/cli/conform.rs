@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Outcome;
 use super::scenario::show;
+use crate::config::defaults::VllmVersion;
 use crate::diag::{Error, Result};
 use crate::validate::conform::conform;
 use crate::validate::recording::Recording;
@@ -14,10 +15,15 @@ pub struct Args {
     /// Recordings (.json or .json.gz), or folders of them
     #[arg(required = true, value_name = "CASE")]
     cases: Vec<PathBuf>,
+    /// The version of vLLM whose rules the engine takes: 0.29 or 0.33
+    #[arg(long, default_value = "0.29", value_name = "VERSION")]
+    vllm_version: String,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    let vllm = VllmVersion::scheduler(&args.vllm_version)
+        .map_err(|error| error.in_field("--vllm-version"))?;
     let mut files = Vec::new();
     for case in &args.cases {
         collect(case, &mut files)?;
@@ -31,7 +37,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut failed = 0;
     show(|out| {
         for recording in &recordings {
-            match conform(recording) {
+            match conform(recording, vllm) {
                 None => writeln!(out, "{}: equal", recording.name)?,
                 Some(difference) => {
                     failed += 1;

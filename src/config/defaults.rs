@@ -47,6 +47,17 @@ impl VllmVersion {
     pub const SCHEDULERS: [(&str, Self); 2] =
         [("0.29", Self { minor: 29 }), ("0.33", Self::REVISED_SCHEDULER)];
 
+    /// The version of this name, if its scheduler is modelled.
+    ///
+    /// # Errors
+    /// Any other version, with those that are.
+    pub fn scheduler(name: &str) -> Result<Self> {
+        let known = Self::SCHEDULERS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, version)| *version).ok_or_else(|| {
+            Error::unknown("version of vLLM", name, Self::SCHEDULERS.map(|(known, _)| known))
+        })
+    }
+
     /// Whether `long_prefill_token_threshold` leaves a request alone that has the engine to itself.
     #[must_use]
     pub fn spares_a_lone_request_the_threshold(self) -> bool {

@@ -266,7 +266,7 @@ impl Scheduler {
     }
 
     /// Preempts until the blocks for `tokens` more of `slot` are free. False if `slot` itself had
-    /// to go. `position` keeps pointing at `slot` in the running list.
+    /// to go. `position` is that of `slot` in the running list.
     fn make_room(
         &mut self,
         slot: Slot,
@@ -282,11 +282,11 @@ impl Scheduler {
             let victim = self.victim();
             let at = self.running.iter().position(|&slot| slot == victim);
             let at = at.expect("a victim is running");
+            self.running.remove(at);
             if let Some(row) = batch.rows.iter().position(|row| row.slot == victim) {
                 *budget += batch.rows.remove(row).tokens.0;
-            }
-            self.running.remove(at);
-            if at < *position {
+                // Only then does vLLM step back in its list. A victim that was passed over, since
+                // its last token is in flight, thus costs the one behind the asker its turn.
                 *position -= 1;
             }
             self.preempt(victim, batch);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value, json};
 
 use super::recording::Recording;
+use crate::config::defaults::VllmVersion;
 use crate::engine::batch::{Batch, Output, PrefixCounters, RowKind};
 use crate::engine::request::Request;
 use crate::engine::scheduler::Scheduler;
@@ -23,10 +24,11 @@ pub struct Difference {
     pub found: Value,
 }
 
-/// Runs a recording; `None` if the engine decides all of it as recorded.
+/// Runs a recording by the rules of this version; `None` if the engine decides all of it as
+/// recorded.
 #[must_use]
-pub fn conform(recording: &Recording) -> Option<Difference> {
-    let played = Player::new(recording).play();
+pub fn conform(recording: &Recording, vllm: VllmVersion) -> Option<Difference> {
+    let played = Player::new(recording, vllm).play();
     let expected = &recording.expected;
     for (position, step) in expected.steps.iter().enumerate() {
         let place = format!("step {}", step.get("t").unwrap_or(&Value::Null));
@@ -116,10 +118,10 @@ struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    fn new(recording: &'a Recording) -> Self {
+    fn new(recording: &'a Recording, vllm: VllmVersion) -> Self {
         Self {
             recording,
-            scheduler: Scheduler::new(recording.engine()),
+            scheduler: Scheduler::new(recording.engine(vllm)),
             workload: recording.workload().into(),
             in_flight: VecDeque::new(),
             lives: vec![Life::default(); recording.requests.len()],
@@ -237,7 +239,7 @@ impl<'a> Player<'a> {
 
     /// Takes in the oldest batch if it is its turn; gives who finished.
     fn take_in(&mut self, step: u64, record: &mut Map<String, Value>) -> Vec<u32> {
-        let depth = if self.recording.engine().async_scheduling { 2 } else { 1 };
+        let depth = if self.scheduler.config().async_scheduling { 2 } else { 1 };
         let waits = self.scheduler.has_requests() && self.in_flight.len() < depth;
         let Some(batch) = (!waits).then(|| self.in_flight.pop_front()).flatten() else {
             record.insert("q".into(), json!([0, 0, 0, 0]));

@@ -178,9 +178,9 @@ impl Recording {
         Ok(())
     }
 
-    /// The engine that was recorded.
+    /// The engine that was recorded, by the rules of this version.
     #[must_use]
-    pub fn engine(&self) -> EngineConfig {
+    pub fn engine(&self, vllm: VllmVersion) -> EngineConfig {
         let config = &self.config;
         EngineConfig {
             block_size: config.block_size,
@@ -197,7 +197,7 @@ impl Recording {
             },
             watermark: config.watermark,
             async_scheduling: config.async_scheduling,
-            vllm: VllmVersion::default(),
+            vllm,
             scheduler_reserve_full_isl: config.scheduler_reserve_full_isl,
         }
     }

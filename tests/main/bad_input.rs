@@ -175,11 +175,14 @@ fn what_does_not_fit_comes_with_the_arithmetic() {
 #[test]
 fn what_is_not_modelled_is_refused_by_name() {
     for (line, what) in [
-        ("pipeline_parallel_size = 2", "pipeline parallelism is not modelled yet: found `2`"),
-        ("speculative_config = '{\"method\": \"eagle\"}'", "speculative decoding is not modelled"),
-        ("kv_offloading_size = 4.0", "a KV tier in host memory is not modelled yet"),
-        ("data_parallel_size = 8", "data-parallel attention is not modelled yet"),
-        ("enable_chunked_prefill = false", "whole-prompt prefill is not modelled yet"),
+        ("pipeline_parallel_size = 2", "found `2`, but not modelled yet: pipeline parallelism"),
+        (
+            "speculative_config = '{\"method\": \"eagle\"}'",
+            "not modelled yet: speculative decoding",
+        ),
+        ("kv_offloading_size = 4.0", "not modelled yet: a KV tier in host memory"),
+        ("data_parallel_size = 8", "not modelled yet: data-parallel attention"),
+        ("enable_chunked_prefill = false", "not modelled yet: whole-prompt prefill"),
     ] {
         let (key, value) = line.split_once(" = ").unwrap();
         let place = format!("s.toml:5:1: engine.{key}: ");
@@ -287,7 +290,7 @@ fn json(folder: &Path, args: &[&str]) -> Value {
     serde_json::from_slice(&tonnage(folder, args).output().unwrap().stdout).unwrap()
 }
 
-const HEADER_KEYS: [&str; 11] = [
+const HEADER_KEYS: [&str; 12] = [
     "scenario",
     "seed",
     "model",
@@ -299,6 +302,7 @@ const HEADER_KEYS: [&str; 11] = [
     "step_time",
     "trace",
     "warnings",
+    "notes",
 ];
 
 #[test]
@@ -316,6 +320,7 @@ fn json_has_its_keys() {
         "gpus",
         "window_s",
         "units",
+        "admission",
         "latency",
         "interactivity",
         "ttft_bands",

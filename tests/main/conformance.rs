@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use flate2::read::GzDecoder;
+use tonnage::config::defaults::VllmVersion;
 use tonnage::validate::conform::conform;
 use tonnage::validate::recording::Recording;
 
@@ -46,7 +47,9 @@ fn run(path: &Path) -> (i32, String, String) {
 fn every_recording_conforms() {
     let differences: Vec<_> = recordings()
         .iter()
-        .filter_map(|recording| Some((recording.name.clone(), conform(recording)?)))
+        .filter_map(|recording| {
+            Some((recording.name.clone(), conform(recording, VllmVersion::default())?))
+        })
         .collect();
     assert_eq!(differences, []);
 }
@@ -110,9 +113,9 @@ fn a_difference_names_step_field_and_both_values() {
 fn a_step_too_few_or_too_many_is_found() {
     let mut recording = recordings().remove(0);
     let last = recording.expected.steps.pop().unwrap();
-    assert_eq!(conform(&recording).unwrap().field, "step");
+    assert_eq!(conform(&recording, VllmVersion::default()).unwrap().field, "step");
     recording.expected.steps.extend([last.clone(), last]);
-    assert!(conform(&recording).is_some());
+    assert!(conform(&recording, VllmVersion::default()).is_some());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Faults that other simulators of LLM serving have been found to have.
 
+use tonnage::config::defaults::VllmVersion;
 use tonnage::config::models;
 use tonnage::config::scenario::Scenario;
 use tonnage::engine::batch::Batch;
@@ -66,7 +67,7 @@ fn hits_are_counted_once_per_admission_not_per_chunk() {
     let config = RecordedConfig { max_num_batched_tokens: 16, ..roomy() };
     let requests = vec![ask(&[(1, 64)], 2, 1), ask(&[(1, 64), (3, 96)], 4, 1)];
     let recording = recording(config, requests);
-    let mut scheduler = Scheduler::new(recording.engine());
+    let mut scheduler = Scheduler::new(recording.engine(VllmVersion::default()));
     let (mut batch, mut outputs) = (Batch::default(), Vec::new());
     let (mut queries, mut hits, mut steps) = (0, 0, 0);
     for request in recording.workload() {

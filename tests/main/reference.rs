@@ -6,6 +6,7 @@
 //! reference`; a failure prints its seed, and `TONNAGE_SEED` starts there.
 
 use serde_json::{Map, Value};
+use tonnage::config::defaults::VllmVersion;
 use tonnage::validate::conform::conform;
 use tonnage::validate::recording::{Expected, Recording};
 
@@ -20,8 +21,12 @@ mod pool;
 /// Random workloads in an ordinary run.
 const CASES: u64 = 1_500;
 
-/// Whose decisions the engine takes in the random workloads.
-const VERSION: Version = Version::V0_29;
+/// Whose decisions engine and model take in a random workload: every other one is newer.
+fn version(seed: u64) -> (Version, VllmVersion) {
+    let name = ["0.29", "0.33"][(seed % 2) as usize];
+    let ours = VllmVersion::scheduler(name).unwrap();
+    (if seed % 2 == 0 { Version::V0_29 } else { Version::V0_33 }, ours)
+}
 
 fn agrees(recorded: &Map<String, Value>, decided: &Map<String, Value>) -> bool {
     recorded.iter().all(|(field, value)| decided.get(field) == Some(value))
@@ -63,6 +68,12 @@ fn newer_rules_change_few_recordings() {
         "mix-100-priority",
     ];
     assert_eq!(names.collect::<Vec<_>>(), expected);
+    // The engine takes the newer rules where the model does.
+    for recording in recordings() {
+        let (_, newer) = version(1);
+        let decided = Recording { expected: play::play(&recording, Version::V0_33), ..recording };
+        assert_eq!(conform(&decided, newer), None, "{}", decided.name);
+    }
 }
 
 fn variable(name: &str, otherwise: u64) -> u64 {
@@ -70,13 +81,14 @@ fn variable(name: &str, otherwise: u64) -> u64 {
 }
 
 /// Where engine and model part, if they do.
-fn parting(recording: &mut Recording) -> Option<String> {
-    recording.expected = play::play(recording, VERSION);
-    conform(recording).map(|difference| format!("{difference:?}"))
+fn parting(recording: &mut Recording, seed: u64) -> Option<String> {
+    let (models, engines) = version(seed);
+    recording.expected = play::play(recording, models);
+    conform(recording, engines).map(|difference| format!("{difference:?}"))
 }
 
 /// Leaves out requests for as long as engine and model still part.
-fn shortest(mut recording: Recording) -> Recording {
+fn shortest(mut recording: Recording, seed: u64) -> Recording {
     let mut at = 0;
     while at < recording.requests.len() {
         let mut shorter = recording.clone();
@@ -84,7 +96,7 @@ fn shortest(mut recording: Recording) -> Recording {
         for (id, request) in (0..).zip(&mut shorter.requests) {
             request.id = id;
         }
-        match parting(&mut shorter) {
+        match parting(&mut shorter, seed) {
             Some(_) => recording = shorter,
             None => at += 1,
         }
@@ -97,9 +109,9 @@ fn engine_and_model_decide_alike_on_random_workloads() {
     let first = variable("TONNAGE_SEED", 0);
     for seed in first..first + variable("TONNAGE_CASES", CASES) {
         let mut recording = generate::workload(seed);
-        if parting(&mut recording).is_some() {
-            let mut shortest = shortest(recording);
-            let parting = parting(&mut shortest).unwrap_or_default();
+        if parting(&mut recording, seed).is_some() {
+            let mut shortest = shortest(recording, seed);
+            let parting = parting(&mut shortest, seed).unwrap_or_default();
             let json = serde_json::to_string(&shortest).unwrap();
             panic!("TONNAGE_SEED={seed}: {parting}\nas a recording: {json}");
         }
@@ -112,7 +124,7 @@ fn random_workloads_reach_the_corners() {
     let mut sums = Map::new();
     let mut stuck = 0;
     for seed in 0..200 {
-        let decided = play::play(&generate::workload(seed), VERSION);
+        let decided = play::play(&generate::workload(seed), version(seed).0);
         stuck += u64::from(!decided.stuck.is_empty());
         for (field, value) in decided.totals {
             let sum = sums.get(&field).and_then(Value::as_u64).unwrap_or(0);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tonnage::config::defaults::VllmVersion;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
 use tonnage::config::scenario::Scenario;
 use tonnage::config::{gpus, models};
@@ -83,7 +84,10 @@ impl Rig {
     pub fn new(config: RecordedConfig, requests: Vec<RecordedRequest>) -> Self {
         let recording = recording(config, requests);
         Self {
-            engine: PlainEngine::new(recording.engine(), cost("Llama-3.1-8B", 1)),
+            engine: PlainEngine::new(
+                recording.engine(VllmVersion::default()),
+                cost("Llama-3.1-8B", 1),
+            ),
             requests: recording.workload().into_iter(),
             now: Time::ZERO,
             effects: Vec::new(),

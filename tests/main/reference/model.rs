@@ -170,12 +170,9 @@ impl Model {
                 let victim = self.victim();
                 if let Some(at) = step.rows.iter().position(|row| row.call == victim) {
                     *budget += step.rows.remove(at).tokens;
-                }
-                let at = self.running.iter().position(|&call| call == victim).unwrap();
-                self.running.remove(at);
-                if at < done {
                     done -= 1;
                 }
+                self.running.retain(|&call| call != victim);
                 self.preempt(victim);
                 step.preempted.push(victim);
             }
