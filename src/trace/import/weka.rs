@@ -3,7 +3,7 @@
 //!
 //! The format names the content of every prompt by block ids, so who shares what with whom is
 //! known to the block. It says when a call was made and how long it took; what waited for what is
-//! worked out here, by the rules of `docs/trace.md`.
+//! inferred, by the rules of `docs/import-weka.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;

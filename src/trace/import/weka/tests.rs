@@ -146,6 +146,24 @@ fn an_async_lane_starts_at_its_marker_and_is_never_joined() {
 }
 
 #[test]
+fn a_subagent_may_spawn_others() {
+    let inner = subagent(30.0, &json!(20_000), &[call(1.0, 1.0, 60)]);
+    let outer = subagent(100.0, &json!(80_000), &[call(0.0, 9.0, 40), inner, call(31.0, 2.0, 45)]);
+    let empty = subagent(90.0, &json!(95_000), &[]);
+    let lines = [session("a", "local", &[call(0.0, 19.0, 25), outer, empty, call(101.0, 1.0, 30)])];
+    let import = import_lines(&lines, &Options::default());
+    let calls = &import.trace.sessions[0].calls;
+    assert_eq!(calls.iter().map(|c| c.lane).collect::<Vec<_>>(), [0, 1, 2, 1, 0]);
+    assert_eq!(calls.iter().map(|c| c.at.secs()).collect::<Vec<_>>(), [0., 20., 31., 51., 101.]);
+    assert_eq!(
+        calls.iter().map(after).collect::<Vec<_>>(),
+        [vec![], vec![0], vec![1], vec![1, 2], vec![0, 3]]
+    );
+    let report = import.report;
+    assert_eq!((report.joined_lanes, report.empty_lanes, report.early_lanes), (2, 1, 1));
+}
+
+#[test]
 fn the_spawner_is_the_last_call_that_ended_before_a_second_after_the_spawn() {
     let spawned_at = |spawn: f64| {
         let lane = subagent(spawn + 30.0, &json!(30_000), &[call(2.0, 1.0, 40)]);

@@ -1,4 +1,6 @@
-//! In which order a session's calls were made, what each waited for, and whose turn it was.
+//! In which order a session's calls were made, what each waited for, and whose turn it was, by the
+//! rules of `docs/import-weka.md`. What is said there of the main agent holds for subagents that
+//! spawn others, too.
 
 use super::recorded::{InputTypes, Lane, Recorded, Stop};
 use crate::trace::record::Cause;
