@@ -25,7 +25,7 @@ const CASES: u64 = 1_500;
 fn version(seed: u64) -> (Version, VllmVersion) {
     let name = ["0.29", "0.33"][(seed % 2) as usize];
     let ours = VllmVersion::scheduler(name).unwrap();
-    (if seed % 2 == 0 { Version::V0_29 } else { Version::V0_33 }, ours)
+    (if seed.is_multiple_of(2) { Version::V0_29 } else { Version::V0_33 }, ours)
 }
 
 fn agrees(recorded: &Map<String, Value>, decided: &Map<String, Value>) -> bool {
