@@ -58,7 +58,9 @@ impl Document {
             let name = key.get_ref();
             let Some(value) = values.get(name.as_ref()) else { continue };
             let full = format!("{prefix}{name}");
+            // An empty table has no keys to be known by, so it is kept as it is.
             if let (DeValue::Table(inner), Value::Table(inner_values)) = (spanned.get_ref(), value)
+                && !inner_values.is_empty()
             {
                 self.flatten(&format!("{full}."), inner, inner_values, text);
                 continue;
@@ -105,8 +107,14 @@ impl Document {
     /// # Errors
     /// That key, with the nearest known one.
     pub fn check_keys(&self, known: &[&str], free_sections: &[&str]) -> Result<()> {
-        for key in self.entries.keys() {
+        for (key, entry) in &self.entries {
             let section = key.split_once('.').map(|(section, _)| section);
+            let prefix = format!("{key}.");
+            let is_section = known.iter().any(|known| known.starts_with(&prefix))
+                || free_sections.contains(&key.as_str());
+            if entry.value.is_table() && is_section {
+                continue;
+            }
             if known.contains(&key.as_str()) || section.is_some_and(|s| free_sections.contains(&s))
             {
                 continue;
@@ -155,6 +163,13 @@ impl Document {
             return beside.display().to_string();
         }
         name
+    }
+
+    /// The first key of the table `key`, if it is written as one.
+    #[must_use]
+    pub fn first_of_table(&self, key: &str) -> Option<&str> {
+        let prefix = format!("{key}.");
+        self.entries.keys().find(|name| name.starts_with(&prefix)).map(String::as_str)
     }
 
     /// The value of a key, whatever it is.
@@ -315,6 +330,14 @@ mod tests {
         let misplaced = Document::parse("[run]\nreplicas = 1\n", "s.toml").unwrap();
         let error = misplaced.check_keys(KNOWN, &[]).unwrap_err().to_string();
         assert!(error.contains("did you mean `fleet.replicas`?"), "{error}");
+    }
+
+    #[test]
+    fn an_empty_section_is_known_by_its_name() {
+        let sections = Document::parse("[fleet]\n[run]\n", "s.toml").unwrap();
+        sections.check_keys(KNOWN, &[]).unwrap();
+        let error = Document::parse("[flet]\n", "s.toml").unwrap().check_keys(KNOWN, &[]);
+        assert!(error.unwrap_err().to_string().starts_with("s.toml:1:2: flet: unknown key"));
     }
 
     #[test]

@@ -209,6 +209,7 @@ impl Scenario {
         for assignment in overrides {
             document.set(assignment, &settable)?;
         }
+        serving::refuse_unmodelled_tables(&document)?;
         document.check_keys(&settable, FREE_SECTIONS)?;
         let notes = vllm_serve::apply(&mut document, &unmodelled)?;
         serving::refuse_unmodelled(&document)?;

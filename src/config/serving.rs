@@ -129,6 +129,20 @@ pub const UNMODELLED: &[Unmodelled] = &[
     Unmodelled { key: "engine.enable_lora", neutral: &["false"], what: "LoRA adapters" },
 ];
 
+/// Refuses what is not modelled and written as a table of its own, whatever stands in it.
+///
+/// # Errors
+/// The first such table.
+pub fn refuse_unmodelled_tables(document: &Document) -> Result<()> {
+    for Unmodelled { key, what, .. } in UNMODELLED {
+        if let Some(inner) = document.first_of_table(key) {
+            let error = Error::new(format!("not modelled yet: {what}"));
+            return Err(document.at(inner, error).with_field(key));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses what is asked for and not modelled.
 ///
 /// # Errors

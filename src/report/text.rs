@@ -343,7 +343,10 @@ fn trust(case: &Case, figures: &Figures, out: &mut dyn Write) -> io::Result<()> 
          modelled: the gateway, speculative decoding, KV offload.",
         units.tasks, units.tasks_cut_off
     )?;
-    if units.calls_cut_off * 20 > units.calls {
+    if units.calls == 0 {
+        writeln!(out, "  WARNING: no call was answered in the window: nothing was measured.")?;
+    }
+    if units.calls > 0 && units.calls_cut_off * 20 > units.calls {
         writeln!(
             out,
             "  WARNING: {} calls were under way at the end, against {} answered: the fleet may be \

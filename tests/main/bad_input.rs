@@ -194,6 +194,11 @@ fn what_is_not_modelled_is_refused_by_name() {
     let folder = folder(SCENARIO, TRACE);
     let neutral = ["replay", "s.toml", "--set", "pipeline_parallel_size=1"];
     tonnage(folder.path(), &neutral).assert().code(0);
+    refused_instead(
+        "[fleet]",
+        "[engine.speculative_config]\nmethod = 'eagle'\n[fleet]",
+        &["engine.speculative_config: not modelled yet: speculative decoding"],
+    );
 }
 
 #[test]
