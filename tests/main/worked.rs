@@ -1,5 +1,6 @@
 //! Whole runs whose every time and count was worked out on paper.
 
+mod admission;
 mod cache;
 mod load;
 mod sessions;
