@@ -1,5 +1,6 @@
 //! Scenario files and the catalogue of GPUs and models.
 
+pub mod api_time;
 pub mod defaults;
 pub mod document;
 pub mod geometry;

@@ -20,11 +20,12 @@ mod world;
 
 use std::sync::atomic::AtomicU64;
 
+use crate::config::api_time::ApiTime;
 use crate::config::scenario::{Client, Load, OnOverflow, RouterKind};
 use crate::engine::Engine;
 use crate::engine::config::EngineConfig;
 use crate::engine::metrics::EngineMetrics;
-use crate::engine::step_time::{ApiTime, StepCost};
+use crate::engine::step_time::StepCost;
 use crate::observe::records::Records;
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::units::Span;

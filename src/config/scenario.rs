@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::api_time::ApiTime;
 use super::document::Document;
 use super::serving::{self, Serving};
 use super::vllm_serve;
@@ -99,7 +100,7 @@ pub struct Scenario {
     /// Price of one GPU for an hour, and where it comes from; `None` if unknown.
     pub price: Option<(f64, String)>,
     /// Host time of a request.
-    pub host: HostTime,
+    pub api: ApiTime,
     /// What clients do when they are refused.
     pub client: Client,
     /// Model groups of the trace that one served model answers.
@@ -185,17 +186,6 @@ pub struct Client {
     pub retry_max: Span,
 }
 
-/// Host time of a request outside the engine, a constant of the site.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HostTime {
-    /// Before the queue, per request.
-    pub request: Span,
-    /// Before the queue, per prompt token.
-    pub prompt_token: Span,
-    /// After the engine, per output token.
-    pub output_token: Span,
-}
-
 impl Scenario {
     /// Reads a scenario; `overrides` are `key=value` of the command line.
     ///
@@ -247,7 +237,7 @@ impl Scenario {
             max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
                 as u32,
             price: read_price(&document, &serving)?,
-            host: read_host_time(&document)?,
+            api: read_api_time(&document)?,
             client: read_client(&document)?,
             models: read_models(&document)?,
             serving,
@@ -324,12 +314,12 @@ fn read_price(document: &Document, serving: &Serving) -> Result<Option<(f64, Str
     Ok(listed.map(|price| (price, format!("low end of the {} price table", serving.gpu.name))))
 }
 
-fn read_host_time(document: &Document) -> Result<HostTime> {
+fn read_api_time(document: &Document) -> Result<ApiTime> {
     let span = |key: &str, default: f64, unit: f64| {
         let value = document.number(key, 0.0, 1e6)?.unwrap_or(default);
         Ok(Span::from_secs_f64(value * unit))
     };
-    Ok(HostTime {
+    Ok(ApiTime {
         request: span("api.request_ms", 8.0, 1e-3)?,
         prompt_token: span("api.prompt_token_us", 2.0, 1e-6)?,
         output_token: span("api.output_token_us", 46.0, 1e-6)?,

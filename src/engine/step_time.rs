@@ -35,12 +35,10 @@ use crate::config::presets::{self, Preset};
 use crate::diag::{Error, Result, Warning};
 use crate::units::Span;
 
-mod api;
 mod load;
 #[cfg(test)]
 mod tests;
 
-pub use api::ApiTime;
 pub use load::StepLoad;
 
 /// Bytes a millisecond at 1 TB/s.

@@ -5,7 +5,7 @@ use super::admission::Limits;
 use crate::config::scenario::Scenario;
 use crate::diag::Result;
 use crate::engine::config::{EngineConfig, Policy, Pool};
-use crate::engine::step_time::{ApiTime, StepCost, StepSetup};
+use crate::engine::step_time::{StepCost, StepSetup};
 
 impl Setup {
     /// The fleet of a scenario.
@@ -37,11 +37,6 @@ impl Setup {
             vllm: serving.vllm,
             scheduler_reserve_full_isl: serving.scheduler_reserve_full_isl,
         };
-        let api = ApiTime {
-            request: scenario.host.request,
-            prompt_token: scenario.host.prompt_token,
-            output_token: scenario.host.output_token,
-        };
         let limits = Limits {
             max_num_queued_reqs: serving.max_num_queued_reqs,
             max_num_queued_tokens: serving.max_num_queued_tokens,
@@ -51,7 +46,7 @@ impl Setup {
             router: scenario.router,
             engine,
             cost,
-            api,
+            api: scenario.api,
             limits,
             client: scenario.client,
             load: scenario.load.clone(),

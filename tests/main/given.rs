@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use tonnage::config::api_time::ApiTime;
 use tonnage::config::defaults::VllmVersion;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
 use tonnage::config::scenario::{Client, Load, LoadKind, OnOverflow, RouterKind};
@@ -12,7 +13,7 @@ use tonnage::engine::config::{EngineConfig, Policy, Pool};
 use tonnage::engine::metrics::EngineMetrics;
 use tonnage::engine::plain::PlainEngine;
 use tonnage::engine::request::{Effect, Request, StepSummary};
-use tonnage::engine::step_time::{ApiTime, StepCost, StepSetup};
+use tonnage::engine::step_time::{StepCost, StepSetup};
 use tonnage::engine::{Due, Engine, Stuck};
 use tonnage::fleet::admission::Limits;
 use tonnage::fleet::workload::Workload;

@@ -5,8 +5,8 @@ mod cache;
 mod load;
 mod sessions;
 
+use tonnage::config::api_time::ApiTime;
 use tonnage::engine::config::EngineConfig;
-use tonnage::engine::step_time::ApiTime;
 use tonnage::fleet::Setup;
 use tonnage::units::{Span, Time, Tokens};
 
