@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use super::Outcome;
+use super::scenario::show;
 use crate::config::defaults::{self, VllmVersion};
 use crate::config::document::Document;
 use crate::config::geometry::{Attention, ModelGeometry};
@@ -107,12 +108,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     });
     plan.check_context(context)?;
     warnings.extend(plan.warnings.iter().cloned());
-    if args.json {
-        println!("{:#}", as_json(&request, &plan, context, &warnings, &notes));
-    } else {
-        print!("{}", as_text(&request, &plan, context, &warnings));
-        notes.iter().for_each(|note| println!("note: {note}"));
-    }
+    show(|out| {
+        if args.json {
+            return writeln!(out, "{:#}", as_json(&request, &plan, context, &warnings, &notes));
+        }
+        write!(out, "{}", as_text(&request, &plan, context, &warnings))?;
+        notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+    })?;
     Ok(Outcome::Met)
 }
 

@@ -108,13 +108,15 @@ pub fn help() -> String {
         .iter()
         .map(|metric| format!("  {:18} {}\n", metric.name(), metric.definition()));
     format!(
-        "Keys of a scenario, with their defaults:\n{}\n\
+        "Keys of a scenario, with their defaults:\n{}  {:width$}  served model that answers this \
+         model group of the trace; the group itself\n\n\
          Targets: p90 METRIC <= VALUE UNIT, or hit >= SHARE, failed <= SHARE. Metrics:\n{}\n\
          Examples:\n  \
          tonnage size --set load.developers=200\n  \
          tonnage size my-fleet.toml --trace week.csv.zst --slo \"p90 turn_llm <= 90 s\"\n  \
          tonnage replay --set replicas=4 --set router=random --json",
         keys.collect::<String>(),
+        "models.GROUP",
         metrics.collect::<String>(),
     )
 }

@@ -33,6 +33,12 @@ enum Origin {
     Derived { from: &'static str, part: String },
 }
 
+impl Origin {
+    fn is_command_line(&self) -> bool {
+        matches!(self, Self::CommandLine)
+    }
+}
+
 impl Document {
     /// Reads a document.
     ///
@@ -131,9 +137,23 @@ impl Document {
             Some(Origin::File(line, column)) => {
                 error.in_file(&self.file).at_line(*line).at_column(*column).in_field(key)
             }
-            Some(Origin::CommandLine) => error.with_field(format!("--set {key}")),
+            // Some keys have an option of their own.
+            Some(Origin::CommandLine) => error.with_field(match key {
+                "engine.vllm_serve" => "--vllm".to_owned(),
+                "engine.vllm_log" => "--vllm-log".to_owned(),
+                key => format!("--set {key}"),
+            }),
             Some(Origin::Derived { from, part }) => self.at(from, error).with_field(part),
             None => error.in_file(&self.file).in_field(key),
+        }
+    }
+
+    /// Leaves out what the file says of these keys.
+    pub fn forget_from_file(&mut self, keys: &[&str]) {
+        for key in keys {
+            if self.is_from_file(key) {
+                self.entries.remove(*key);
+            }
         }
     }
 
@@ -197,7 +217,12 @@ impl Document {
     /// # Errors
     /// A value of another type.
     pub fn text(&self, key: &str) -> Result<Option<String>> {
-        self.typed(key, "a text in quotes", |value| value.as_str().map(str::to_owned))
+        // On a command line nobody puts quotes around 0.33.
+        let bare = self.entries.get(key).is_some_and(|entry| entry.origin.is_command_line());
+        self.typed(key, "a text in quotes", |value| match value {
+            Value::Integer(_) | Value::Float(_) if bare => Some(value.to_string()),
+            _ => value.as_str().map(str::to_owned),
+        })
     }
 
     /// `true` or `false`.

@@ -125,7 +125,7 @@ const NOT_MODELLED: [(&str, &str); 7] = [
 ];
 
 /// Endings that name a way of training; the shape is that of the base model.
-const TUNINGS: [&str; 6] = ["-instruct", "-chat", "-hf", "-base", "-it", "-dynamic"];
+const TUNINGS: [&str; 7] = ["-2507", "-instruct", "-chat", "-hf", "-base", "-it", "-dynamic"];
 
 /// Endings that name the precision of a checkpoint; the shape is that of the base model.
 const PRECISIONS: [(&str, WeightPrecision); 11] = [

@@ -199,6 +199,7 @@ impl Scenario {
         for assignment in overrides {
             document.set(assignment, &settable)?;
         }
+        forget_other_kinds(&mut document);
         serving::refuse_unmodelled_tables(&document)?;
         document.check_keys(&settable, FREE_SECTIONS)?;
         let notes = vllm_serve::apply(&mut document, &unmodelled)?;
@@ -259,19 +260,32 @@ fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {
     Ok(document.text("trace")?.filter(|name| name != "bundled").map(PathBuf::from))
 }
 
+/// Who changes the kind of load on the command line does not want what the file says of another.
+fn forget_other_kinds(document: &mut Document) {
+    if !document.has("load.kind") || document.is_from_file("load.kind") {
+        return;
+    }
+    let kind = document.value("load.kind").and_then(toml::Value::as_str).unwrap_or_default();
+    let is_trace = kind == "trace";
+    let (developers, per_hour) = (kind != "developers", kind != "sessions_per_hour");
+    if developers {
+        document.forget_from_file(&["load.developers", "load.pause_median_s", "load.pause_sigma"]);
+    }
+    if per_hour {
+        document.forget_from_file(&["load.sessions_per_hour", "load.arrival_cv"]);
+    }
+    if is_trace {
+        document.forget_from_file(&["run.warmup_s", "run.window_s"]);
+    }
+}
+
 fn read_load(document: &Document) -> Result<Load> {
     let kind = document
         .choice("load.kind", &[("trace", 0), ("developers", 1), ("sessions_per_hour", 2)])?
         .unwrap_or(0);
-    // Who changes the kind on the command line does not want what the file says of another kind.
-    let kind_is_new = document.has("load.kind") && !document.is_from_file("load.kind");
     let only_for = |key: &str, kind_name: &str| {
-        let stale = kind_is_new && document.is_from_file(key);
-        if !document.has(key) || stale {
-            return Ok(());
-        }
         let text = format!("only goes with load.kind = \"{kind_name}\"");
-        Err(document.at(key, Error::new(text)))
+        if document.has(key) { Err(document.at(key, Error::new(text))) } else { Ok(()) }
     };
     if kind != 1 {
         for key in ["load.developers", "load.pause_median_s", "load.pause_sigma"] {
@@ -292,7 +306,7 @@ fn read_load(document: &Document) -> Result<Load> {
             LoadKind::Developers { developers: developers as u32 }
         }
         2 => {
-            let rate = document.number("load.sessions_per_hour", 1e-3, 1e7)?;
+            let rate = document.number("load.sessions_per_hour", 1e-3, 1e6)?;
             let rate = rate.ok_or_else(|| missing("load.sessions_per_hour"))?;
             let cv = document.number("load.arrival_cv", 0.05, 20.0)?.unwrap_or(1.0);
             LoadKind::SessionsPerHour { rate, cv }
@@ -327,6 +341,14 @@ fn read_api_time(document: &Document) -> Result<ApiTime> {
 }
 
 fn read_client(document: &Document) -> Result<Client> {
+    let limits = ["engine.max_num_queued_reqs", "engine.max_num_queued_tokens"];
+    let client = ["client.max_retries", "client.retry_base_s", "client.retry_max_s"];
+    if !limits.iter().any(|limit| document.has(limit))
+        && let Some(key) = client.into_iter().find(|key| document.has(key))
+    {
+        let text = format!("without {} or {} nobody is refused", limits[0], limits[1]);
+        return Err(document.at(key, Error::new(text)));
+    }
     Ok(Client {
         max_retries: document.whole("client.max_retries", 0, 100)?.unwrap_or(2) as u32,
         retry_base: read_seconds(document, "client.retry_base_s", 0.5)?,

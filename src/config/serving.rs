@@ -283,7 +283,15 @@ fn read_limits(document: &Document, request: &mut MemoryRequest<'_>) -> Result<(
     if let Some(tokens) = document.whole("engine.max_num_batched_tokens", 1, MAX_TOKENS)? {
         request.max_num_batched_tokens = Tokens(tokens);
     }
+    // A step gives every running request a token at least: vLLM lowers its default to the budget
+    // and refuses a larger number.
+    let budget = request.max_num_batched_tokens.0;
+    request.max_num_seqs = request.max_num_seqs.min(budget);
     if let Some(seqs) = document.whole("engine.max_num_seqs", 1, MAX_SEQS)? {
+        if seqs > budget {
+            let allowed = format!("at most max_num_batched_tokens, which is {budget}");
+            return Err(document.at("engine.max_num_seqs", Error::found(seqs, allowed)));
+        }
         request.max_num_seqs = seqs;
     }
     if let Some(version) = document.choice("engine.vllm_version", &VllmVersion::SCHEDULERS)? {

@@ -42,9 +42,12 @@ impl Block {
 pub struct KvCache {
     block_size: u64,
     caching: bool,
-    unlimited: bool,
+    /// Blocks that there are, if they are limited.
+    limit: Option<u64>,
+    /// The blocks that were handed out before.
     blocks: Vec<Block>,
-    /// First and last of the free list, and its length.
+    /// First and last of the free list, and its length. Blocks that were never handed out are not
+    /// on it; they are used up before anything cached is lost, like all blocks without content.
     front: u32,
     back: u32,
     free: u64,
@@ -58,38 +61,39 @@ impl KvCache {
     /// An empty cache.
     #[must_use]
     pub fn new(pool: Pool, block_size: u64, caching: bool) -> Self {
-        let usable = match pool {
-            Pool::Limited(blocks) => blocks.0.saturating_sub(1),
-            Pool::Unlimited => 0,
+        let limit = match pool {
+            Pool::Limited(blocks) => Some(blocks.0.saturating_sub(1)),
+            Pool::Unlimited => None,
         };
-        let mut cache = Self {
+        Self {
             block_size,
             caching,
-            unlimited: pool == Pool::Unlimited,
-            blocks: vec![Block::EMPTY; usable as usize],
+            limit,
+            blocks: Vec::new(),
             front: NONE,
             back: NONE,
             free: 0,
             cached: FxHashMap::default(),
             evicted: 0,
             released: 0,
-        };
-        for block in 0..usable as u32 {
-            cache.push_back(block);
         }
-        cache
+    }
+
+    /// Blocks that were never handed out; no memory is spent on them.
+    fn untouched(&self) -> u64 {
+        self.limit.map_or(u64::MAX >> 1, |limit| limit - self.blocks.len() as u64)
     }
 
     /// Blocks that can be handed out now; cached content that nobody holds counts as free.
     #[must_use]
     pub fn free_blocks(&self) -> Blocks {
-        if self.unlimited { Blocks(u64::MAX >> 1) } else { Blocks(self.free) }
+        Blocks(self.free + self.untouched())
     }
 
     /// Blocks that there are, the null block apart.
     #[must_use]
     pub fn blocks(&self) -> Blocks {
-        Blocks(self.blocks.len() as u64)
+        Blocks(self.limit.unwrap_or(self.blocks.len() as u64))
     }
 
     /// Blocks that requests hold.
@@ -156,7 +160,7 @@ impl KvCache {
     /// If fewer are free: the caller asks [`Self::free_blocks`] first.
     pub fn allocate(&mut self, count: Blocks, out: &mut Vec<BlockId>) {
         for _ in 0..count.0 {
-            if self.unlimited && !self.front_is_empty() {
+            if self.untouched() > 0 && !self.front_is_empty() {
                 self.blocks.push(Block::EMPTY);
                 self.push_front(self.blocks.len() as u32 - 1);
             }

@@ -25,6 +25,8 @@ pub struct Workload {
     pub profiles: Vec<Name>,
     /// Calls with no output as recorded, which are sent for one token.
     pub empty_outputs: u64,
+    /// Calls with no prompt as recorded, which are sent with one token.
+    pub empty_prompts: u64,
     /// Failed calls whose recorded duration is unknown: they take no time.
     pub failures_without_duration: u64,
 }
@@ -122,6 +124,7 @@ impl Workload {
             tenants: Vec::new(),
             profiles: Vec::new(),
             empty_outputs: 0,
+            empty_prompts: 0,
             failures_without_duration: 0,
         };
         for context in &trace.contexts {
@@ -200,6 +203,7 @@ impl Workload {
     ) -> CallPlan {
         let failed = call.status == Status::Failed;
         self.empty_outputs += u64::from(!failed && call.output_tokens == Tokens::ZERO);
+        self.empty_prompts += u64::from(!failed && call.prompt_tokens == Tokens::ZERO);
         self.failures_without_duration += u64::from(failed && call.seen_duration.is_none());
         CallPlan {
             after: call.after.clone(),
@@ -213,7 +217,7 @@ impl Workload {
             profile: number_of(&mut self.profiles, &call.profile),
             base,
             kept: call.kept_tokens,
-            prompt: call.prompt_tokens,
+            prompt: call.prompt_tokens.max(Tokens(1)),
             output: call.output_tokens.max(Tokens(1)),
             finish: call.finish,
             priority: call.priority,

@@ -59,6 +59,7 @@ fn header(case: &Case) -> Value {
             "sessions": case.workload.sessions.len(),
             "calls": case.workload.calls(),
             "empty_outputs": case.workload.empty_outputs,
+            "empty_prompts": case.workload.empty_prompts,
         },
         "warnings": serving
             .warnings

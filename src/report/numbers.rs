@@ -4,6 +4,7 @@
 pub(super) fn short(value: f64) -> String {
     let magnitude = value.abs();
     match magnitude {
+        _ if !magnitude.is_finite() => "-".to_owned(),
         _ if magnitude >= 1_000.0 => grouped(value.round() as i64),
         _ if magnitude >= 100.0 => format!("{value:.0}"),
         _ if magnitude >= 10.0 => format!("{value:.1}"),

@@ -86,16 +86,16 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{fleet}; {} measured", hours(figures.window_s))?;
     writeln!(
         out,
-        "  completed {} calls, {} turns, {} tasks; failed {}, {}, {}; cut off {}, {}, {}",
+        "  calls, turns, tasks: {}, {}, {} completed; {}, {}, {} failed; {}, {}, {} cut off",
         grouped(units.calls as i64),
-        units.turns,
-        units.tasks,
-        units.calls_failed,
-        units.turns_failed,
-        units.tasks_failed,
-        units.calls_cut_off,
-        units.turns_cut_off,
-        units.tasks_cut_off,
+        grouped(units.turns as i64),
+        grouped(units.tasks as i64),
+        grouped(units.calls_failed as i64),
+        grouped(units.turns_failed as i64),
+        grouped(units.tasks_failed as i64),
+        grouped(units.calls_cut_off as i64),
+        grouped(units.turns_cut_off as i64),
+        grouped(units.tasks_cut_off as i64),
     )?;
     if units.calls_failed_as_recorded + units.calls_compacted > 0 {
         writeln!(
@@ -105,6 +105,14 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     let admission = &figures.admission;
+    if admission.rejected > 0 {
+        writeln!(
+            out,
+            "  {} calls were rejected: prompt and output exceed max_model_len. More replicas do \
+             not help; a longer context or fleet.on_overflow = \"compact\" does",
+            grouped(admission.rejected as i64)
+        )?;
+    }
     if admission.http_503 > 0 {
         writeln!(
             out,
@@ -327,6 +335,14 @@ fn no_answer(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::R
             let value = measured(target, verdict);
             writeln!(out, "  missed by {} replicas: {target} ({value})", largest.replicas)?;
         }
+    }
+    let rejected = largest.figures.admission.rejected;
+    if rejected > 0 {
+        writeln!(
+            out,
+            "  {} calls exceed max_model_len and are rejected by a fleet of any size",
+            grouped(rejected as i64)
+        )?;
     }
     writeln!(out)
 }

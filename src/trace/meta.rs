@@ -104,13 +104,21 @@ impl Meta {
     /// # Errors
     /// If it cannot be written; the old one is then still there.
     pub fn write_beside(&self, trace: &Path) -> Result<()> {
+        self.prepare_beside(trace)?.commit()
+    }
+
+    /// The whole sidecar of a trace, to be put in place once the trace is.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn prepare_beside(&self, trace: &Path) -> Result<NewFile> {
         let path = sidecar_path(trace);
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| Error::new(format!("cannot write the sidecar: {error}")))?;
         let mut file = NewFile::create(&path)?;
         let written = file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n"));
         written.map_err(|error| Error::io(&path, "write the sidecar", &error))?;
-        file.commit()
+        Ok(file)
     }
 }
 

@@ -173,6 +173,20 @@ fn what_does_not_fit_comes_with_the_arithmetic() {
 }
 
 #[test]
+fn settings_that_contradict_each_other() {
+    refused_instead(
+        "[fleet]",
+        "[client]\nmax_retries = 3\n[fleet]",
+        &["client.max_retries: without engine.max_num_queued_reqs"],
+    );
+    refused_instead(
+        "[engine]",
+        "[engine]\nmax_num_batched_tokens = 16\nmax_num_seqs = 64",
+        &["engine.max_num_seqs: found `64`", "max_num_batched_tokens, which is 16"],
+    );
+}
+
+#[test]
 fn what_is_not_modelled_is_refused_by_name() {
     for (line, what) in [
         ("pipeline_parallel_size = 2", "found `2`, but not modelled yet: pipeline parallelism"),

@@ -41,6 +41,17 @@ fn the_command_writes_trace_and_sidecar() {
 }
 
 #[test]
+fn a_sidecar_that_cannot_be_written_leaves_no_trace_either() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    fs::create_dir(folder.path().join("mini.meta.json")).expect("a folder can be made");
+    let out = folder.path().join("mini.csv");
+    let mut run = tonnage();
+    run.args(["import", "weka"]).arg(data("mini.jsonl.gz")).arg("-o").arg(&out);
+    run.assert().code(2);
+    assert!(!out.exists(), "the trace is there without its sidecar");
+}
+
+#[test]
 fn what_cannot_be_read_leaves_no_file() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let whole = fs::read(data("mini.jsonl.gz")).expect("it is there");

@@ -106,3 +106,19 @@ fn wrong_names_and_numbers_are_refused() {
     let text = stderr("memory --model Llama-3.1-8B --gpu h100 --tp 3");
     assert!(text.contains("a divisor of the 32 attention heads"), "{text}");
 }
+
+/// A reader that stops early is no fault of the program.
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    use std::process::{Command, Stdio};
+    let program = assert_cmd::cargo::cargo_bin("tonnage");
+    let mut child = Command::new(program)
+        .args(["memory", "--model", "Qwen3-8B", "--gpu", "h200"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}

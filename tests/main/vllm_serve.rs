@@ -131,7 +131,7 @@ fn the_commands_take_both() {
         let text = stderr(&[command, path, "--vllm", "vllm serve M -tp 0"]);
         assert!(text.contains("vllm serve MODEL: unknown model `M`"), "{text}");
         let text = stderr(&[command, path, "--vllm-log", "nothing"]);
-        assert!(text.contains("--set engine.vllm_log: found `nothing`, allowed"), "{text}");
+        assert!(text.contains("--vllm-log: found `nothing`, allowed"), "{text}");
     }
     let log = "GPU KV cache size: 2,097,152 tokens";
     let line = format!("{ARTICLE} --port 80");

@@ -1,5 +1,6 @@
 //! `tonnage import spendlogs`.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::builder::TypedValueParser;
@@ -51,7 +52,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut done = import(&args.files, &options)?;
     done.meta.made_by = Some(made_by(&options));
     write(&done, &args.output)?;
-    eprint!("{}", done.report);
+    // The trace is written; who does not read the report loses nothing.
+    let _ = write!(std::io::stderr(), "{}", done.report);
     Ok(Outcome::Met)
 }
 
@@ -61,8 +63,10 @@ fn write(done: &Import, output: &Path) -> Result<()> {
     for session in &done.trace.sessions {
         writer.session(session)?;
     }
+    // Both or neither: what can fail is done before the trace gets its name.
+    let sidecar = done.meta.prepare_beside(output)?;
     writer.finish()?;
-    done.meta.write_beside(output)
+    sidecar.commit()
 }
 
 /// The command without the names of files, which may be private.

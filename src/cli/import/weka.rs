@@ -85,8 +85,10 @@ fn write(import: &Import, out: &Path) -> Result<()> {
     for session in &import.trace.sessions {
         writer.session(session)?;
     }
+    // Both or neither: what can fail is done before the trace gets its name.
+    let sidecar = import.meta.prepare_beside(out)?;
     writer.finish()?;
-    import.meta.write_beside(out)
+    sidecar.commit()
 }
 
 impl Args {

@@ -6,7 +6,7 @@ use crate::diag::{Error, Result, nearest};
 /// What stands where a command line is expected.
 const EXPECTED: &str = "a line such as `vllm serve MODEL --tensor-parallel-size 2`";
 /// Variables before the command that are vLLM's own and change no figure.
-const HARMLESS_VARIABLES: [&str; 8] = [
+const HARMLESS_VARIABLES: [&str; 9] = [
     "VLLM_API_KEY",
     "VLLM_CACHE_ROOT",
     "VLLM_CONFIGURE_LOGGING",
@@ -15,6 +15,8 @@ const HARMLESS_VARIABLES: [&str; 8] = [
     "VLLM_LOGGING_LEVEL",
     "VLLM_NO_USAGE_STATS",
     "VLLM_PORT",
+    // The engine of the first generation is gone: this says what holds anyway.
+    "VLLM_USE_V1",
 ];
 
 /// A flag as it was given.

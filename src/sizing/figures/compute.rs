@@ -100,7 +100,9 @@ pub(super) fn interactivity(measures: &Measures<'_>) -> Interactivity {
         p90: rate(&itl, 0.9),
         e2e_p50: rate(&e2e, 0.5),
         e2e_p90: rate(&e2e, 0.9),
-        jobs_per_hour_per_user: tasks.map(|task| 3_600.0 / task.mean),
+        jobs_per_hour_per_user: tasks
+            .map(|task| 3_600.0 / task.mean)
+            .filter(|jobs| jobs.is_finite()),
     }
 }
 

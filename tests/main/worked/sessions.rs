@@ -130,6 +130,16 @@ fn an_empty_output_is_sent_as_one_token_and_counted() {
     assert_eq!(record(&run, 0, 0).itl_secs(), None);
 }
 
+#[test]
+fn a_call_without_a_prompt_is_sent_with_one_token_and_counted() {
+    let calls = trace(vec![(0, vec![call(0, 5)])]);
+    let workload = tonnage::fleet::workload::Workload::new(&calls, &Default::default());
+    assert_eq!(workload.empty_prompts, 1);
+    let run = play(&setup(), &calls);
+    let call = record(&run, 0, 0);
+    assert_eq!((call.prompt, call.prefilled, call.output), (Tokens(1), Tokens(1), Tokens(5)));
+}
+
 fn with_context(max_model_len: u64, on_overflow: OnOverflow) -> Setup {
     let engine = EngineConfig { max_model_len: Tokens(max_model_len), ..engine_config() };
     Setup { engine, on_overflow, ..setup() }
