@@ -108,6 +108,22 @@ impl Error {
         self
     }
 
+    /// Forgets where it is, for who knows better.
+    #[must_use]
+    pub fn without_place(mut self) -> Self {
+        *self.place = Place::default();
+        self
+    }
+
+    /// Takes over what `place` says and this error does not, the field apart.
+    #[must_use]
+    pub fn at_place(mut self, place: &Place) -> Self {
+        self.place.file = self.place.file.or_else(|| place.file.clone());
+        self.place.line = self.place.line.or(place.line);
+        self.place.column = self.place.column.or(place.column);
+        self
+    }
+
     /// Names another field than the one that was named first.
     #[must_use]
     pub fn with_field(mut self, field: impl fmt::Display) -> Self {

@@ -11,7 +11,7 @@ use super::api_time::ApiTime;
 use super::document::Document;
 use super::serving::{self, Serving};
 use super::vllm_serve;
-use crate::diag::{Error, Result};
+use crate::diag::{Error, Place, Result};
 use crate::trace::record::Name;
 use crate::units::Span;
 
@@ -95,6 +95,8 @@ pub struct Scenario {
     pub window: Option<Span>,
     /// Targets, one a line; not parsed here.
     pub targets: Vec<String>,
+    /// Where they stand.
+    pub targets_place: Place,
     /// Where the search of `size` gives up.
     pub max_replicas: u32,
     /// Price of one GPU for an hour, and where it comes from; `None` if unknown.
@@ -235,6 +237,7 @@ impl Scenario {
             warmup: seconds("run.warmup_s", if is_trace { 0.0 } else { 1_800.0 })?,
             window,
             targets: document.texts("slo.targets")?.unwrap_or_default(),
+            targets_place: document.at("slo.targets", Error::new("")).place().clone(),
             max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
                 as u32,
             price: read_price(&document, &serving)?,

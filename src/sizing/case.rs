@@ -7,7 +7,7 @@ use super::measures::{Measures, alone_times};
 use super::search::Candidate;
 use super::slo::{Slo, Verdict};
 use crate::config::scenario::Scenario;
-use crate::diag::{Error, Result};
+use crate::diag::{Error, Place, Result};
 use crate::engine::plain::PlainEngine;
 use crate::fleet::alone::AloneTimes;
 use crate::fleet::workload::Workload;
@@ -71,10 +71,15 @@ impl Case {
     /// # Errors
     /// A target that cannot be read or judged on this trace, or a replica without a step time.
     pub fn new(scenario: Scenario, trace: &Trace, targets: &[String]) -> Result<Self> {
-        let written = scenario.targets.iter().map(|text| (text, "slo.targets"));
-        let given = targets.iter().map(|text| (text, "--slo"));
-        let parse = |(text, origin): (&String, &str)| {
-            Slo::parse(text).map_err(|error| error.in_field(format!("{origin} `{text}`")))
+        let nowhere = Place::default();
+        let written = scenario.targets.iter();
+        let written = written.map(|text| (text, "slo.targets", &scenario.targets_place));
+        let given = targets.iter().map(|text| (text, "--slo", &nowhere));
+        // The column of a target's error counts inside its text, which the caret line shows; the
+        // place is that of the list.
+        let parse = |(text, origin, place): (&String, &str, &Place)| {
+            let field = format!("{origin} `{text}`");
+            Slo::parse(text).map_err(|error| error.without_place().at_place(place).in_field(field))
         };
         let mut targets = written.chain(given).map(parse).collect::<Result<Vec<_>>>()?;
         if targets.is_empty() {

@@ -176,6 +176,11 @@ fn what_does_not_fit_comes_with_the_arithmetic() {
 fn settings_that_contradict_each_other() {
     refused_instead(
         "[fleet]",
+        "[slo]\ntargets = [\"p95 tfft <= 3 s\"]\n[fleet]",
+        &["s.toml:10:1: slo.targets `p95 tfft <= 3 s`: unknown metric `tfft`", "`ttft`"],
+    );
+    refused_instead(
+        "[fleet]",
         "[client]\nmax_retries = 3\n[fleet]",
         &["client.max_retries: without engine.max_num_queued_reqs"],
     );
