@@ -98,9 +98,13 @@ impl Filter {
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PromptBand { from, below: None } => write!(f, "{}+", tokens_text(*from)),
+            Self::PromptBand { from, below: None } => {
+                let [from] = tokens_texts([*from]);
+                write!(f, "{from}+")
+            }
             Self::PromptBand { from, below: Some(below) } => {
-                write!(f, "{}-{}", tokens_text(*from), tokens_text(*below))
+                let [from, below] = tokens_texts([*from, *below]);
+                write!(f, "{from}-{below}")
             }
             Self::Profile(name) => write!(f, "profile={name}"),
             Self::Tenant(name) => write!(f, "tenant={name}"),
@@ -110,13 +114,14 @@ impl fmt::Display for Filter {
     }
 }
 
-/// A number of tokens as short as it goes: `k` is 1,000 and `K` is 1,024, as in the flags of
-/// vLLM.
-fn tokens_text(Tokens(tokens): Tokens) -> String {
-    match tokens {
+/// Numbers of tokens as short as they go, all written alike: `k` is 1,000 and `K` is 1,024, as in
+/// the flags of vLLM.
+fn tokens_texts<const N: usize>(tokens: [Tokens; N]) -> [String; N] {
+    let units = [(1_000, "k"), (1_024, "K")];
+    let fits = |&(factor, _): &(u64, &str)| tokens.iter().all(|tokens| tokens.0 % factor == 0);
+    let (factor, suffix) = units.into_iter().find(fits).unwrap_or((1, ""));
+    tokens.map(|Tokens(tokens)| match tokens {
         0 => "0".to_owned(),
-        _ if tokens % 1_000 == 0 => format!("{}k", tokens / 1_000),
-        _ if tokens % 1_024 == 0 => format!("{}K", tokens / 1_024),
-        _ => tokens.to_string(),
-    }
+        _ => format!("{}{suffix}", tokens / factor),
+    })
 }

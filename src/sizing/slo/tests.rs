@@ -267,6 +267,14 @@ fn any_slo() -> impl Strategy<Value = Slo> {
     })
 }
 
+/// 128,000 is a whole number of thousands and of 1,024s, 285,696 of the latter only.
+#[test]
+fn both_ends_of_a_band_are_printed_alike() {
+    for text in ["p50 ttft[125K-279K] <= 1 s", "p50 ttft[128k-256k] <= 1 s"] {
+        assert_eq!(Slo::parse(text).unwrap().to_string(), text);
+    }
+}
+
 proptest! {
     #[test]
     fn the_canonical_form_reads_back(slo in any_slo()) {
