@@ -60,6 +60,7 @@ fn header(case: &Case) -> Value {
             "calls": case.workload.calls(),
             "empty_outputs": case.workload.empty_outputs,
             "empty_prompts": case.workload.empty_prompts,
+            "failures_without_duration": case.workload.failures_without_duration,
         },
         "warnings": serving
             .warnings

@@ -71,6 +71,14 @@ fn header(case: &Case, out: &mut dyn Write) -> io::Result<()> {
         grouped(case.workload.calls() as i64),
         scenario.router.name(),
     )?;
+    let counts = [
+        (case.workload.empty_outputs, "calls without output as recorded are sent for one token"),
+        (case.workload.empty_prompts, "calls without a prompt as recorded are sent with one token"),
+        (case.workload.failures_without_duration, "failures of unknown duration take no time"),
+    ];
+    for (count, what) in counts.iter().filter(|(count, _)| *count > 0) {
+        writeln!(out, "  note      {} {what}", grouped(*count as i64))?;
+    }
     for warning in serving.warnings.iter().chain(case.setup.cost.warnings()) {
         writeln!(out, "  warning   {warning}")?;
     }
