@@ -5,28 +5,29 @@ use clap::Subcommand;
 use super::Outcome;
 use crate::diag::Result;
 
+mod args;
+mod format;
 mod spendlogs;
-mod weka;
 
 /// Arguments of `tonnage import`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    format: Format,
+    source: Source,
 }
 
 #[derive(Debug, Subcommand)]
-enum Format {
-    /// Run-length JSONL of agent sessions with block ids (cc-weka, cc-weka-global)
-    Weka(weka::Args),
+enum Source {
     /// LiteLLM_SpendLogs: CSV from psql, or JSON pages of /spend/logs/v2
     Spendlogs(spendlogs::Args),
+    #[command(flatten)]
+    Format(format::Chosen),
 }
 
 /// Runs the import that was asked for.
 pub fn run(args: &Args) -> Result<Outcome> {
-    match &args.format {
-        Format::Weka(args) => weka::run(args),
-        Format::Spendlogs(args) => spendlogs::run(args),
+    match &args.source {
+        Source::Spendlogs(args) => spendlogs::run(args),
+        Source::Format(chosen) => chosen.run(),
     }
 }

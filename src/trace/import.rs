@@ -1,12 +1,27 @@
 //! Importers: one file a format, each turning recorded traffic into canonical sessions.
 //!
+//! A format is a [`Read`] function: it takes a [`Job`] (files and options), puts contexts and
+//! sessions into a [`Sink`] in the order of a trace, and answers with a [`Done`] (sidecar and
+//! report). [`Format`] lists them with their names and the options they heed; a new format is one
+//! file and one entry there. SpendLogs has an interface of its own.
+//!
 //! All of them treat rows that cannot be used alike: the row is counted, the first few are shown
 //! with file, line and reason, and the import fails unless it was asked to [skip](BadRows) them.
 
 use crate::diag::{Error, Result};
 
+mod format;
+mod job;
+mod lines;
+mod options;
+mod report;
 pub mod spendlogs;
 pub mod weka;
+
+pub use format::Format;
+pub use job::{Done, Job, Progress, Read, Sink};
+pub use options::{Options, Outputs, Setting};
+pub use report::{Count, Report};
 
 /// How many bad rows are shown; the rest is only counted.
 const SHOWN_ROWS_MAX: usize = 5;

@@ -6,15 +6,14 @@
 //! inferred, by the rules of `docs/import-weka.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use super::{Done, Job, Sink};
 use crate::diag::{self, Error, Result};
 use crate::trace::meta::{Meta, PartialBlock};
 use crate::trace::record::{After, AfterEvent, Call, Finish, Name, Session, Status, Trace};
 use crate::units::{Span, Tokens};
 
-mod input;
 mod prefix;
 mod raw;
 mod recorded;
@@ -24,70 +23,16 @@ mod share;
 mod tests;
 mod timeline;
 
+pub use super::{Options, Outputs};
 pub use report::Report;
 
-use input::Lines;
 use raw::RawSession;
 use recorded::{Recorded, Scope};
 use share::{Link, Shared};
 use timeline::Timeline;
 
-/// Output tokens per second that a call may be assumed to have had.
-const ASSUMED_RATES: RangeInclusive<f64> = 1.0..=1e6;
 /// The latest that a session may start: far inside what a [`Span`] holds.
 const START_MAX: Span = Span::from_secs(100 * 366 * 86_400);
-
-/// What to import and how.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// Time between the starts of two sessions.
-    pub stagger: Span,
-    /// Whether prompts repeat the answers before them.
-    pub outputs: Outputs,
-    /// Output tokens per second of calls without a recorded server time.
-    pub assume_tps: f64,
-    /// Whether sessions keep their ids.
-    pub keep_ids: bool,
-    /// Whether lines that cannot be used are left out instead of refused.
-    pub skip_bad: bool,
-    /// The sessions to keep, by their ids in the file; all, if empty.
-    pub only: Vec<String>,
-    /// Keep only sessions whose calls all have at most this much prompt and output.
-    pub max_context: Option<Tokens>,
-    /// Keep only sessions that last at most this long.
-    pub max_span: Option<Span>,
-    /// Licence of the data.
-    pub licence: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            stagger: Span::from_secs(30),
-            outputs: Outputs::Auto,
-            assume_tps: 60.0,
-            keep_ids: false,
-            skip_bad: false,
-            only: Vec::new(),
-            max_context: None,
-            max_span: None,
-            licence: None,
-        }
-    }
-}
-
-/// Whether a prompt that repeats its base's whole prompt also repeats the answer to it, of which
-/// the block ids say nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outputs {
-    /// It does if it has grown by at least that much.
-    #[default]
-    Auto,
-    /// It does, as far as it has grown.
-    Kept,
-    /// It does not.
-    Dropped,
-}
 
 /// What an import gives.
 #[derive(Clone, Debug)]
@@ -100,20 +45,36 @@ pub struct Import {
     pub report: Report,
 }
 
+/// Reads the sessions of all files into a sink.
+///
+/// # Errors
+/// As for [`import`], and those of the sink.
+pub fn read(job: &Job, sink: &mut dyn Sink) -> Result<Done> {
+    let Import { trace, meta, report } = import_job(job)?;
+    for context in &trace.contexts {
+        sink.context(context)?;
+    }
+    for session in &trace.sessions {
+        sink.session(session)?;
+    }
+    Ok(Done { meta, report: report.common() })
+}
+
 /// Imports the sessions of all files as one trace.
 ///
 /// # Errors
 /// A file that cannot be read, lines that cannot be used (unless they are skipped), an id to keep
 /// that no session has, or nothing left to import.
 pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
-    if !ASSUMED_RATES.contains(&options.assume_tps) {
-        let (least, most) = (ASSUMED_RATES.start(), ASSUMED_RATES.end());
-        let allowed = format!("a number from {least} to {most}");
-        return Err(Error::found(options.assume_tps, allowed).in_field("--assume-tps"));
-    }
+    import_job(&Job::new(files, options))
+}
+
+fn import_job(job: &Job) -> Result<Import> {
+    let options = &job.options;
+    options.check_rate()?;
     let mut found = Found::default();
-    for file in files {
-        found.read(file, options)?;
+    for file in &job.files {
+        found.read(file, job)?;
     }
     found.report.bad.settle(options.skip_bad)?;
     found.check_left(options)?;
@@ -121,7 +82,7 @@ pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
     let mut report = found.report;
     let trace = build(&found.sessions, block_size, options, &mut report);
     let meta = Meta {
-        source: Some(source(files, &found.sessions)),
+        source: Some(source(job, &found.sessions)),
         licence: options.licence.clone(),
         origin_block_size: Some(block_size),
         partial_block: Some(PartialBlock::Drop),
@@ -141,8 +102,8 @@ struct Found {
 }
 
 impl Found {
-    fn read(&mut self, file: &Path, options: &Options) -> Result<()> {
-        let mut lines = Lines::open(file)?;
+    fn read(&mut self, file: &Path, job: &Job) -> Result<()> {
+        let mut lines = job.lines(file)?;
         let lines_before = self.report.lines;
         self.report.files += 1;
         while let Some(mut bytes) = lines.next()? {
@@ -156,7 +117,7 @@ impl Found {
                 bytes.append(&mut lines.rest()?);
             }
             self.report.lines += 1;
-            if let Err(error) = parse(&bytes, line).and_then(|raw| self.add(raw, options)) {
+            if let Err(error) = parse(&bytes, line).and_then(|raw| self.add(raw, &job.options)) {
                 self.report.bad.add(error.at_line(line).in_file(file.display()));
             }
         }
@@ -232,7 +193,7 @@ fn parse(bytes: &[u8], line: u64) -> Result<RawSession> {
 }
 
 /// Where the trace comes from, in words.
-fn source(files: &[PathBuf], sessions: &[Recorded]) -> String {
+fn source(job: &Job, sessions: &[Recorded]) -> String {
     let global = sessions.iter().any(|session| session.scope == Scope::Global);
     let local = sessions.iter().any(|session| session.scope == Scope::Local);
     let scope = match (local, global) {
@@ -240,9 +201,7 @@ fn source(files: &[PathBuf], sessions: &[Recorded]) -> String {
         (false, true) => "global",
         _ => "local",
     };
-    let names = files.iter().filter_map(|file| file.file_name());
-    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
-    format!("agent sessions with {scope} block ids: {}", names.join(", "))
+    format!("agent sessions with {scope} block ids: {}", job.file_names())
 }
 
 fn build(sessions: &[Recorded], block_size: u64, options: &Options, report: &mut Report) -> Trace {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::trace::import::BadRows;
+use crate::diag::Warning;
+use crate::trace::import::{self, BadRows, Count};
 
 /// What an import of agent sessions found, kept and left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,5 +91,66 @@ impl Report {
         ];
         let some = counted.iter().filter(|(count, _)| *count > 0);
         some.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+
+    /// The same in the form that all formats share.
+    #[must_use]
+    pub fn common(&self) -> import::Report {
+        let mut figures = vec![
+            ("calls", format!("{}, {} of main agents", self.calls, self.main_calls)),
+            ("calls per turn", self.turns()),
+            ("server time", format!("estimated for {} calls", self.estimated)),
+            ("parallel calls", self.parallel.to_string()),
+            ("subagents", self.subagents()),
+            ("outputs", format!("{} calls repeat their base's output", self.outputs_kept)),
+            ("without output", format!("{} calls", self.no_output)),
+            ("shared contexts", self.contexts.to_string()),
+        ];
+        if self.reordered_lanes > 0 {
+            let text = format!("calls of {} agents, sorted by time", self.reordered_lanes);
+            figures.push(("out of order", text));
+        }
+        let unlisted = self.unlisted_models.iter().map(|(model, calls)| {
+            Warning(format!("{calls} calls of model `{model}`, which their session does not list"))
+        });
+        import::Report {
+            unit: "sessions",
+            files: self.files,
+            read: self.lines,
+            kept: self.sessions,
+            bad: self.bad.clone(),
+            left_out: vec![
+                Count::new(self.not_asked, "not named by --only"),
+                Count::new(self.too_long_context, "above --max-context"),
+                Count::new(self.too_long_span, "above --max-span-s"),
+            ],
+            figures,
+            assumed: Vec::new(),
+            warnings: unlisted.collect(),
+        }
+    }
+
+    fn subagents(&self) -> String {
+        let counted = [
+            (self.joined_lanes, "joined"),
+            (self.async_lanes, "asynchronous"),
+            (self.unused_lanes, "with no later call"),
+            (self.empty_lanes, "without calls"),
+            (self.early_lanes, "older than their session"),
+        ];
+        let always = 2;
+        let shown = counted.iter().enumerate().filter(|(n, (count, _))| *n < always || *count > 0);
+        shown.map(|(_, (count, what))| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Turns as the reference figures of the public traces count them.
+    fn turns(&self) -> String {
+        let Some(mean) = self.calls_per_turn_mean() else { return "no turns".to_owned() };
+        let points = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)];
+        let points = points.iter().filter_map(|(name, share)| {
+            self.calls_per_turn_at(*share).map(|calls| format!("{name} {calls}"))
+        });
+        let points: Vec<String> = points.collect();
+        format!("mean {mean:.3}, {} over {} turns", points.join(", "), self.calls_per_turn.len())
     }
 }
