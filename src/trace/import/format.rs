@@ -1,7 +1,7 @@
 //! The formats that can be imported, by name.
 
 use super::Setting::{AssumeTps, KeepIds, MaxContext, MaxSpan, Only, Outputs, Stagger};
-use super::{Read, Setting, weka};
+use super::{Read, Setting, azure, burstgpt, mini_swe, tracelab, weka};
 
 /// Defines the formats: variant, name, what it is, the settings that it heeds, its reader.
 macro_rules! formats {
@@ -46,6 +46,12 @@ macro_rules! formats {
 formats! {
     Weka, "weka", "Run-length JSONL of agent sessions with block ids (cc-weka, cc-weka-global)",
         [Stagger, Outputs, AssumeTps, KeepIds, Only, MaxContext, MaxSpan], weka::read;
+    MiniSweAgent, "mini-swe-agent", "Steps of mini-swe-agent runs (CSV)",
+        [Outputs, AssumeTps, KeepIds], mini_swe::read;
+    TraceLab, "tracelab", "Rounds of coding agents with the times of their tools (TraceLab, JSONL)",
+        [Outputs, AssumeTps, KeepIds], tracelab::read;
+    Azure, "azure", "Azure LLM inference traces of 2023 and 2024 (CSV)", [], azure::read;
+    BurstGpt, "burstgpt", "BurstGPT (CSV)", [Outputs, AssumeTps, KeepIds], burstgpt::read;
 }
 
 impl Format {
