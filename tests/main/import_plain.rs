@@ -317,7 +317,7 @@ fn tracelab_rounds_without_times_are_placed_and_counted() {
     let expected = [("0", "0", 0), ("7.5", "2.5", 0), ("20", "10", 1), ("30", "7", 1)];
     assert_eq!(told, expected.map(|(at, gap, turn)| (at.to_owned(), gap.to_owned(), turn)));
     assert_eq!(trace.sessions[0].calls[2].seen_duration, None);
-    assert_eq!(&*trace.sessions[0].calls[0].user, "u0");
+    assert_eq!(&*trace.sessions[0].calls[0].user, "u01");
     for part in ["1 repeat the `trace_key`", "1 calls show no input", "1 calls show no output time"]
     {
         assert!(said.contains(part), "{said}");

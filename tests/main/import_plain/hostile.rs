@@ -46,6 +46,7 @@ fn bad_rows() -> Vec<(&'static str, &'static str, Vec<(String, &'static str)>)> 
             BURST,
             vec![
                 (row("x,a,1,m,1,1,chat"), "1: Timestamp: found `x`, allowed: a number of seconds"),
+                (row("5,@a,1,m,1,1,chat"), "2: Session ID: found `@a`"),
                 (row("5,a,soon,m,1,1,chat"), "3: Elapsed time: found `soon`"),
                 (row("5,a,1,m,1.5,1,chat"), "5: Request tokens: found `1.5`"),
                 (row("99999999999,a,1,m,1,1,chat"), "1: Timestamp: found `99999999999`"),
@@ -129,8 +130,10 @@ fn a_file_of_another_form_is_refused_with_what_it_lacks() {
     }
     let error = desk.refuse("azure", &desk.path("none.csv"), &[]);
     assert!(error.contains("none.csv: cannot open"), "{error}");
-    let error = desk.refuse("azure", desk.0.path(), &[]);
-    assert!(error.contains("no regular file, and it must be read twice"), "{error}");
+    for format in ["azure", "auto"] {
+        let error = desk.refuse(format, desk.0.path(), &[]);
+        assert!(error.contains("no regular file, and it must be read twice"), "{error}");
+    }
     let file = desk.write("steps.csv", STEPS);
     let error = desk.refuse("mini-swe-agent", &file, &["--assume-tps", "0"]);
     assert!(error.contains("--assume-tps: found `0`, allowed: a number from 1"), "{error}");
