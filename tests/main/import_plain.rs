@@ -292,7 +292,8 @@ fn tracelab_rounds_without_times_are_placed_and_counted() {
     let round = |index: u32, total: u32, events: &str, tools: &str| {
         format!(
             r#"{{"provider":"claude","user":"ann","session_id":"s","model":"m",
-            "round_index":{index},"trace_key":"k{index}","input_tokens_total":{total},"prefix_tokens":0,
+            "round_index":{index},"trace_key":"k{index}","input_tokens_total":{total},
+            "prefix_tokens":0,
             "newly_append_tokens":{total},"output_tokens":120,"tools":[{tools}],
             "timing_events":[{events}]}}"#
         )
