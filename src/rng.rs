@@ -35,6 +35,10 @@ pub enum Purpose {
     Arrival = 5,
     /// How long a client waits before it asks again.
     Retry = 6,
+    /// Which sessions of a trace are kept, or cloned once more.
+    SessionChoice = 20,
+    /// By how much a cloned session starts earlier or later than the original.
+    CloneStart = 21,
 }
 
 /// One independent stream of random numbers.
