@@ -54,11 +54,7 @@ pub struct Cut {
 ///
 /// # Errors
 /// The first error of the trace or of the sink, or a window without calls.
-pub fn cut(
-    source: &(impl Source + ?Sized),
-    window: &Window,
-    sink: &mut dyn Sink,
-) -> Result<Cut> {
+pub fn cut(source: &(impl Source + ?Sized), window: &Window, sink: &mut dyn Sink) -> Result<Cut> {
     if window.to.is_some_and(|to| to <= window.from) {
         let to = window.to.unwrap_or_default().secs_text();
         return Err(Error::found(to, "an end after the start of the part"));

@@ -74,8 +74,7 @@ impl Renamer {
         fresh: impl Fn(&Name) -> bool,
     ) -> SharedContext {
         let base = context.base.as_ref();
-        let base =
-            base.map(|base| if fresh(base) { self.name(base) } else { Name::clone(base) });
+        let base = base.map(|base| if fresh(base) { self.name(base) } else { Name::clone(base) });
         SharedContext { name: self.name(&context.name), base, ..context.clone() }
     }
 }
