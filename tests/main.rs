@@ -18,6 +18,7 @@ mod main {
     mod rig;
     mod stats;
     mod tidy;
+    mod trace_tools;
     mod vllm_serve;
     mod worked;
 }

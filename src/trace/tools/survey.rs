@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(allot(&[1, 1, 1], 2), [1, 1, 0]);
         assert_eq!(allot(&[7, 0, 3], 10), [7, 0, 3]);
         assert_eq!(allot(&[5, 5], 0), [0, 0]);
-        assert_eq!(allot(&[], 0), []);
+        assert_eq!(allot(&[], 0), Vec::<u64>::new());
     }
 
     #[test]

@@ -39,11 +39,20 @@ pub fn part(session: &Session, limit: usize, from: Span, contexts: &Contexts) ->
             numbers[after.call as usize].map(|call| After { call, event: after.event })
         };
         call.after = call.after.iter().filter_map(renumbered).collect();
-        call.at = call.at.saturating_sub(from);
+        as_seen_from(&mut call, from);
         calls.push(call);
     }
     let session = Session { id: session.id.clone(), calls };
     Some(Part { session, contexts: earlier.made, running })
+}
+
+/// Counts a call's times from `from` on. Of one that was running then only the rest is seen.
+fn as_seen_from(call: &mut Call, from: Span) {
+    let missed = from.saturating_sub(call.at);
+    call.at = call.at.saturating_sub(from);
+    call.seen_duration = call.seen_duration.map(|duration| duration.saturating_sub(missed));
+    call.seen_ttft =
+        call.seen_ttft.filter(|ttft| *ttft >= missed).map(|ttft| ttft.saturating_sub(missed));
 }
 
 /// Which calls go on: those dispatched from `from` on, those that had not ended by then, and all
