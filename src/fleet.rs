@@ -2,8 +2,8 @@
 //!
 //! One queue, one [`Event`] type, one dispatch. Sessions are played in a closed loop: a call is
 //! dispatched when what it waits for has come to an end *in the simulation*, plus the client time
-//! that the trace recorded. In an open loop it is dispatched at its recorded time. Everything that happens is a function of the setup, the workload and
-//! the seed.
+//! that the trace recorded. In an open loop it is dispatched at its recorded time. Everything that
+//! happens is a function of the setup, the workload and the seed.
 
 pub mod admission;
 pub mod alone;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tonnage::trace::canonical::{Compression, Writer, read_from};
 use tonnage::trace::lineage::Path;
 use tonnage::trace::meta::PartialBlock;
-use tonnage::trace::record::{Base, Call, Name, Session, Trace};
+use tonnage::trace::record::{Base, Call, Name, Session, SharedContext, Trace};
 use tonnage::trace::summary::{Options, Summary, summarise};
 use tonnage::trace::tools::Source;
 use tonnage::trace::tools::anonymise::{self, Kind, anonymise};
@@ -24,8 +24,10 @@ use tonnage::units::{SegmentId, Span, Tokens};
 use super::property::any_trace;
 
 /// The calls of a random trace one after the other, of several tenants, profiles and users, each
-/// known by its priority, which no tool touches.
+/// known by its priority, which no tool touches; the talk begins with the tools.
 fn told_apart(mut trace: Trace) -> Trace {
+    let (tools, talk) = (trace.contexts[0].clone(), &mut trace.contexts[1]);
+    (talk.base, talk.kept_tokens) = (Some(tools.name), Tokens(30));
     let mut tag = 0;
     for (number, session) in trace.sessions.iter_mut().enumerate() {
         let start = session.calls[0].at;
@@ -76,6 +78,18 @@ fn summary(trace: &Trace, block_size: u64) -> Summary {
 
 fn figures(trace: &Trace) -> String {
     serde_json::to_string(&summary(trace, 4)).unwrap()
+}
+
+/// Whether a session uses a shared context, itself or through one that continues it.
+fn uses(trace: &Trace, session: &Session, name: &Name) -> bool {
+    let base = |of: &Name| trace.contexts.iter().find(|c| c.name == *of)?.base.clone();
+    let is_it = |of: &Name| of == name || base(of).is_some_and(|base| base == *name);
+    session.calls.iter().any(|call| matches!(&call.base, Base::Shared(of) if is_it(of)))
+}
+
+/// Sessions that use a shared context.
+fn users(trace: &Trace, name: &Name) -> usize {
+    trace.sessions.iter().filter(|session| uses(trace, session, name)).count()
 }
 
 /// The content of every prompt, by session and tag.
@@ -135,8 +149,7 @@ proptest! {
             let found = made.sessions.iter().filter(of_stratum).count();
             prop_assert_eq!(found as u64, kept.sessions);
         }
-        let used = |name: &Name| calls(&made).any(|call| call.base == Base::Shared(name.clone()));
-        prop_assert!(made.contexts.iter().all(|context| used(&context.name)));
+        prop_assert!(made.contexts.iter().all(|context| users(&made, &context.name) > 0));
         let mut again = Trace::default();
         sample(&trace, Size::Share(share), seed, &mut again).unwrap();
         prop_assert_eq!(again, made);
@@ -159,14 +172,9 @@ proptest! {
         prop_assert_eq!(told.calls as usize, calls(&made).count());
         let (before, after) = (prompts(&trace), prompts(&made));
         let by_tag: BTreeMap<i32, &Path> = before.iter().map(|((_, t), p)| (*t, p)).collect();
-        let users = |name: &str| {
-            let uses = |call: &Call| matches!(&call.base, Base::Shared(base) if **base == *name);
-            let sessions = trace.sessions.iter();
-            sessions.filter(|session| session.calls.iter().any(uses)).count()
-        };
         // Contexts are the first segments of all.
         let is_common: Vec<bool> = trace.contexts.iter()
-            .map(|context| users(&context.name) >= COMMON_FROM_SESSIONS as usize).collect();
+            .map(|context| users(&trace, &context.name) >= COMMON_FROM_SESSIONS as usize).collect();
         let common_part = |path: &Path| {
             let common = |segment: SegmentId| is_common.get(segment.index()) == Some(&true);
             let runs = path.runs().iter().take_while(|run| common(run.segment));
@@ -207,7 +215,8 @@ proptest! {
             call.seen_duration = call.seen_duration.or(known);
         }
         let from = Span::from_millis(from);
-        let window = Window { from, to: Some(from + Span::from_millis(length)), ..Window::default() };
+        let to = Some(from + Span::from_millis(length));
+        let window = Window { from, to, ..Window::default() };
         let mut made = Trace::default();
         let Ok(told) = cut(&trace, &window, &mut made) else {
             prop_assert!(made.sessions.is_empty());
@@ -215,7 +224,8 @@ proptest! {
         };
         assert_keeps_the_rules(&made);
         let (before, after) = (prompts(&trace), prompts(&made));
-        let recorded: BTreeMap<i32, &Call> = calls(&trace).map(|call| (call.priority, call)).collect();
+        let tagged = calls(&trace).map(|call| (call.priority, call));
+        let recorded: BTreeMap<i32, &Call> = tagged.collect();
         for call in calls(&made) {
             let old = recorded[&call.priority];
             prop_assert_eq!(call.prompt_tokens, old.prompt_tokens);
@@ -290,15 +300,16 @@ proptest! {
 
     #[test]
     fn nothing_asked_for_is_nothing_done(trace in tagged_trace(), seed in 0..9u64) {
-        let used = |name: &Name| calls(&trace).any(|call| call.base == Base::Shared(name.clone()));
-        let contexts = trace.contexts.iter().filter(|context| used(&context.name)).cloned();
+        let used = |context: &&SharedContext| users(&trace, &context.name) > 0;
+        let contexts = trace.contexts.iter().filter(used).cloned();
         let whole = Trace { contexts: contexts.collect(), sessions: trace.sessions.clone() };
         let mut made = [const { Trace { contexts: Vec::new(), sessions: Vec::new() } }; 4];
         sample(&trace, Size::Share(1.0), seed, &mut made[0]).unwrap();
         let how = Scale { by: 1.0, jitter: Span::from_secs(60), seed };
         scale(&trace, &how, &mut made[1]).unwrap();
         cut(&trace, &Window::default(), &mut made[2]).unwrap();
-        let window = Window { whole_sessions: true, to: Some(Span::from_secs(9)), ..Window::default() };
+        let to = Some(Span::from_secs(9));
+        let window = Window { whole_sessions: true, to, ..Window::default() };
         cut(&trace, &window, &mut made[3]).unwrap();
         for made in &made {
             prop_assert_eq!(made, &whole);
@@ -313,11 +324,7 @@ fn of_tenant(merged: &Trace, prefix: &str, offset: Span) -> Trace {
     for context in &merged.contexts {
         if let Some(name) = old(&context.name) {
             let base = context.base.as_ref().and_then(old);
-            found.contexts.push(tonnage::trace::record::SharedContext {
-                name,
-                base,
-                ..context.clone()
-            });
+            found.contexts.push(SharedContext { name, base, ..context.clone() });
         }
     }
     for session in &merged.sessions {

@@ -51,16 +51,15 @@ pub struct Args {
 
 impl ValueEnum for Kind {
     fn value_variants<'a>() -> &'a [Self] {
-        const KINDS: [Kind; Kind::ALL.len()] = {
-            let mut kinds = [Kind::Sessions; Kind::ALL.len()];
-            let mut place = 0;
-            while place < kinds.len() {
-                kinds[place] = Kind::ALL[place].1;
-                place += 1;
-            }
-            kinds
-        };
-        &KINDS
+        &[
+            Self::Sessions,
+            Self::Contexts,
+            Self::Tenants,
+            Self::Users,
+            Self::Keys,
+            Self::Models,
+            Self::Profiles,
+        ]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {

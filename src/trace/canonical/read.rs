@@ -157,7 +157,7 @@ impl Reader {
             let error = check::came_back(&session.id);
             return Err(self.placed(error, line(&self.record)));
         }
-        while self.row()? {
+        while self.row_after(&session)? {
             let at_line = line(&self.record);
             let row = Row { record: &self.record, layout: &self.layout };
             if row.bytes(Column::Session) != session.id.as_bytes() {
@@ -173,6 +173,7 @@ impl Reader {
         let mut errors: VecDeque<Error> =
             faults.map(|fault| self.placed(fault.error, lines[fault.call])).collect();
         if let Some(first) = errors.pop_front() {
+            errors.append(&mut self.more);
             self.more = errors;
             return Err(first);
         }
@@ -180,6 +181,22 @@ impl Reader {
         self.open = None;
         self.any_session = true;
         Ok(session)
+    }
+
+    /// Sees to it that a row waits while a session is read; false at the end of the file. A row
+    /// that is wrong and another session's does not spoil this one.
+    fn row_after(&mut self, session: &Session) -> Result<bool> {
+        loop {
+            let error = match self.row() {
+                Err(error) if self.lenient && !self.ended => error,
+                row => return row,
+            };
+            let row = Row { record: &self.record, layout: &self.layout };
+            if row.bytes(Column::Session) == session.id.as_bytes() {
+                return Err(error);
+            }
+            self.more.push_back(error);
+        }
     }
 
     /// Leaves the session behind in which an error was found.

@@ -200,7 +200,7 @@ fn wrong_input_ends_with_2_and_leaves_no_file() {
         (&["sample", "bad.csv", "--share", "1"], "bad.csv:8: the row is too short"),
         (&["scale", "t.csv", "--by", "0"], "--by: found `0`, allowed: a factor above 0"),
         (&["scale", "t.csv", "--by", "NaN"], "--by: found `NaN`"),
-        (&["scale", "t.csv", "--by", "2", "--jitter", "-1"], "--jitter"),
+        (&["scale", "t.csv", "--by", "2", "--jitter", "x"], "a decimal number of seconds"),
         (&["cut", "t.csv", "--from", "noon"], "seconds from the start of the trace"),
         (&["cut", "t.csv", "--from", "50"], "no call lies in this part"),
         (&["cut", "t.csv", "--from", "9", "--to", "9"], "an end after the start"),

@@ -6,7 +6,7 @@ use tonnage::fleet::{Progress, Run, Setup};
 use tonnage::report::Format;
 use tonnage::report::json::Json;
 use tonnage::sizing::case::Case;
-use tonnage::trace::record::Trace;
+use tonnage::trace::record::{Call, Trace};
 use tonnage::units::{Span, Time, Tokens};
 
 use super::super::given::{With, call, lasting, play, record, setup, trace, trace_with};
@@ -98,12 +98,20 @@ fn a_part_begins_inside_running_sessions() {
     // At 60 s session 0 waits for its user until 65 s, session 1 has a call of 20 s running since
     // 50 s, session 2 has not begun and session 3 is over.
     let mut calls = trace(vec![
-        (0, vec![call(800, 10), lasting(3).after("0").gap(64_000).keeping(0, 810)]),
+        (
+            0,
+            vec![
+                call(800, 10),
+                Call { prompt_tokens: Tokens(900), ..lasting(3) }
+                    .after("0")
+                    .gap(64_000)
+                    .keeping(0, 810),
+            ],
+        ),
         (50_000, vec![lasting(20), lasting(2).after("0").gap(1_000)]),
         (55_000, vec![lasting(2)]),
         (70_000, vec![lasting(2)]),
     ]);
-    calls.sessions[0].calls[1].prompt_tokens = Tokens(900);
     calls.sessions[0].calls[1].at = Span::from_secs(65);
     calls.sessions[1].calls[1].at = Span::from_secs(71);
     let case = case(&calls, "[workload]\nfrom_s = 60\nto_s = 90\n");
