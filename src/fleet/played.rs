@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
+use rustc_hash::FxHashSet;
+
 use crate::config::reshape::Reshape;
 use crate::diag::{Error, Result};
-use crate::trace::record::Trace;
+use crate::trace::record::{Name, Trace};
 use crate::trace::tools::cut::{Window, cut};
 use crate::trace::tools::sample::{Size, sample};
-use crate::trace::tools::scale::{Scale, scale};
+use crate::trace::tools::scale::{Scale, scale_part};
+use crate::trace::tools::survey::Survey;
 use crate::units::Span;
 
 /// A trace as it is played.
@@ -17,6 +20,9 @@ pub struct Played<'a> {
     pub trace: Cow<'a, Trace>,
     /// What was changed, for the report.
     pub notes: Vec<String>,
+    /// Shared contexts that are tools and system prompts in the whole trace; empty if nothing was
+    /// changed.
+    pub common: FxHashSet<Name>,
 }
 
 /// Reshapes a trace; whatever is chosen at random follows from `seed`.
@@ -24,7 +30,11 @@ pub struct Played<'a> {
 /// # Errors
 /// A part of the trace without calls.
 pub fn played<'a>(trace: &'a Trace, reshape: &Reshape, seed: u64) -> Result<Played<'a>> {
-    let mut played = Played { trace: Cow::Borrowed(trace), notes: Vec::new() };
+    let mut played =
+        Played { trace: Cow::Borrowed(trace), notes: Vec::new(), common: FxHashSet::default() };
+    if *reshape != (Reshape { jitter: reshape.jitter, ..Reshape::default() }) {
+        played.common = Survey::of(trace)?.common();
+    }
     if reshape.from.is_some() || reshape.to.is_some() {
         let window = Window {
             from: reshape.from.unwrap_or_default(),
@@ -50,8 +60,9 @@ pub fn played<'a>(trace: &'a Trace, reshape: &Reshape, seed: u64) -> Result<Play
     }
     if let Some(by) = reshape.scale {
         let how = Scale { by, jitter: reshape.jitter, seed };
+        let common = played.common.clone();
         played.change("workload.scale", |trace, made| {
-            let told = scale(trace, &how, made)?;
+            let told = scale_part(trace, &how, &common, made)?;
             Ok(format!(
                 "scaled by {by}: {} of {} sessions as recorded, {} clones",
                 told.kept, told.sessions, told.clones

@@ -4,12 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::diag::Result;
 use crate::observe::records::Place;
 use crate::trace::record::{After, AfterEvent, Base, Call, Finish, Name, Session, Status, Trace};
-use crate::trace::tools::survey::{COMMON_FROM_SESSIONS, Survey};
+use crate::trace::tools::survey::COMMON_FROM_SESSIONS;
 use crate::units::{Span, Tokens};
 
 /// A trace made ready to be played.
@@ -146,19 +145,12 @@ impl Workload {
         workload
     }
 
-    /// Takes a context for tools and system prompt where it is that in `whole`, the trace of which
-    /// this workload plays a part: the part alone may have too few users of it.
-    ///
-    /// # Errors
-    /// None for a trace in memory.
-    pub fn keep_common(&mut self, played: &Trace, whole: &Trace) -> Result<()> {
-        let survey = Survey::of(whole)?;
-        let users = survey.users(|_| true);
+    /// Takes a context of `played` for tools and system prompt where it is one of those that are
+    /// `common` in the whole trace: the part that is played may have too few users of it.
+    pub fn keep_common(&mut self, played: &Trace, common: &FxHashSet<Name>) {
         for (context, plan) in played.contexts.iter().zip(&mut self.contexts) {
-            let number = survey.number(&context.name);
-            plan.common |= number.is_some_and(|at| users[at as usize] >= COMMON_FROM_SESSIONS);
+            plan.common |= common.contains(&context.name);
         }
-        Ok(())
     }
 
     /// Calls in all sessions.

@@ -92,11 +92,10 @@ impl Case {
         }
         check_models(&scenario, trace)?;
         let setup = Setup::of(&scenario)?;
-        let Played { trace: played, mut notes } = played(trace, &scenario.reshape, scenario.seed)?;
+        let Played { trace: played, mut notes, common } =
+            played(trace, &scenario.reshape, scenario.seed)?;
         let mut workload = Workload::new(&played, &scenario.models);
-        if !notes.is_empty() {
-            workload.keep_common(&played, trace)?;
-        }
+        workload.keep_common(&played, &common);
         if scenario.open_loop {
             notes.push(OPEN_LOOP.to_owned());
         }

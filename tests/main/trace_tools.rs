@@ -331,7 +331,7 @@ fn of_tenant(merged: &Trace, prefix: &str, offset: Span) -> Trace {
         let Some(id) = old(&session.id) else { continue };
         let mut session = Session { id, calls: session.calls.clone() };
         for call in &mut session.calls {
-            call.at = call.at - offset;
+            call.at -= offset;
             call.tenant = old(&call.tenant).unwrap();
             call.user = old(&call.user).unwrap();
             call.key = call.key.as_ref().and_then(old);

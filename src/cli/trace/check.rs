@@ -13,7 +13,7 @@ use crate::diag::{Error, Result};
 use crate::trace::canonical::Reader;
 use crate::trace::meta::Meta;
 use crate::trace::record::Item;
-use crate::trace::tools::inspect::{Doubt, Inspection};
+use crate::trace::tools::inspect::Inspection;
 
 const HELP: &str = "\
 Every violation of a rule is shown with file, line and column, up to --limit; of a session with a
@@ -96,7 +96,7 @@ fn told(found: &Inspection) -> String {
         names.join(", "),
     );
     for (doubt, occurrences) in found.doubts() {
-        let says = Doubt::ALL[doubt as usize].1;
+        let says = doubt.says();
         // Writing to a string cannot fail.
         let _ =
             writeln!(text, "warning: {} {says} (first: {})", occurrences.count, occurrences.first);

@@ -110,7 +110,7 @@ pub fn anonymise(
 /// stay in order.
 fn round_start(session: &mut Session, unit: Span) {
     let back = session.calls.first().map_or(0, |call| call.at.0 % unit.0);
-    session.calls.iter_mut().for_each(|call| call.at = call.at - Span(back));
+    session.calls.iter_mut().for_each(|call| call.at -= Span(back));
 }
 
 struct Names<'a> {

@@ -154,7 +154,7 @@ impl Window {
         }
         session.calls.truncate(limit);
         for call in &mut session.calls {
-            call.at = call.at - self.from;
+            call.at -= self.from;
         }
         Some(Part { session, contexts: Vec::new(), running: 0 })
     }

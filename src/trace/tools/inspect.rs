@@ -67,6 +67,12 @@ impl Doubt {
         (Self::LateStart, "an hour or more from the start of the trace to its first session"),
         (Self::UnusedContext, "shared contexts that nothing uses"),
     ];
+
+    /// What it says.
+    #[must_use]
+    pub fn says(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
 }
 
 /// Recorded times may be this inexact before they are doubted: many clocks tell seconds only.

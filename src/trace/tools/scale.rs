@@ -1,8 +1,10 @@
 //! More or less of the same load: sessions cloned under fresh identities, or left out.
 
+use rustc_hash::FxHashSet;
+
 use super::names::Renamer;
 use super::order::Sorter;
-use super::survey::{COMMON_FROM_SESSIONS, Survey};
+use super::survey::Survey;
 use super::{Sink, Source};
 use crate::diag::{Error, Result};
 use crate::rng::{Purpose, Stream};
@@ -75,9 +77,23 @@ pub fn scale(
     scale: &Scale,
     sink: &mut dyn Sink,
 ) -> Result<Scaled> {
+    scale_part(source, scale, &FxHashSet::default(), sink)
+}
+
+/// The same for a part of a trace. Contexts that are `common` in the whole stay so, even if too few
+/// sessions of the part use them.
+///
+/// # Errors
+/// As for [`scale`].
+pub fn scale_part(
+    source: &(impl Source + ?Sized),
+    scale: &Scale,
+    common: &FxHashSet<Name>,
+    sink: &mut dyn Sink,
+) -> Result<Scaled> {
     let survey = Survey::of(source)?;
     let copies = scale.copies(&survey)?;
-    let passes = Passes::new(&survey, &copies);
+    let passes = Passes::new(&survey, common, &copies);
     let mut cloner = Cloner { scale, survey: &survey, renamers: Vec::new() };
     for pass in 1..passes.used.len() as u64 {
         cloner.renamers.push(Renamer::cloned(survey.next_clone + pass - 1));
@@ -114,17 +130,19 @@ pub fn scale(
 
 /// Which contexts each pass through the trace uses.
 struct Passes {
+    /// By context.
     common: Vec<bool>,
     /// By pass and context: the sessions that use it.
     used: Vec<Vec<u32>>,
 }
 
 impl Passes {
-    fn new(survey: &Survey, copies: &[u32]) -> Self {
+    fn new(survey: &Survey, common_in_whole: &FxHashSet<Name>, copies: &[u32]) -> Self {
         let passes = copies.iter().copied().max().unwrap_or(0);
-        let users = survey.users(|_| true);
+        let common = survey.common();
+        let is_common = |name: &Name| common.contains(name) || common_in_whole.contains(name);
         Self {
-            common: users.into_iter().map(|users| users >= COMMON_FROM_SESSIONS).collect(),
+            common: survey.contexts.iter().map(|context| is_common(&context.name)).collect(),
             used: (0..passes).map(|pass| survey.users(|session| copies[session] > pass)).collect(),
         }
     }

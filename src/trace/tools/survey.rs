@@ -1,6 +1,6 @@
 //! A first pass over a trace: who its sessions are and which shared contexts they use.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Source;
 use super::names::clone_number;
@@ -141,6 +141,15 @@ impl Survey {
             }
         }
         users
+    }
+
+    /// Names of the shared contexts that so many sessions use that they are tools and system
+    /// prompts: the same for everybody. Others are somebody's conversation.
+    #[must_use]
+    pub fn common(&self) -> FxHashSet<Name> {
+        let users = self.contexts.iter().zip(self.users(|_| true));
+        let common = users.filter(|(_, users)| *users >= COMMON_FROM_SESSIONS);
+        common.map(|(context, _)| Name::clone(&context.name)).collect()
     }
 
     /// Chooses `total` sessions at random so that every stratum keeps its share of them.

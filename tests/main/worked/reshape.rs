@@ -174,6 +174,12 @@ fn a_scaled_load_has_clones_that_share_the_tools_only() {
     firsts.sort_by_key(|record| record.dispatched);
     let cached: Vec<u64> = firsts.iter().map(|record| record.cached.0).collect();
     assert_eq!((cached[0], cached[1..].iter().all(|&hit| hit == 320)), (0, true), "{cached:?}");
+    // Three of ten sessions, three times: the tools are common still.
+    let few = self::case(&ten(), "[workload]\nsample = 0.3\nscale = 3\n");
+    let mut hits: Vec<u64> =
+        self::run(&few).records.calls.iter().filter(|r| r.call == 0).map(|r| r.cached.0).collect();
+    hits.sort_unstable();
+    assert_eq!(hits, [0, 320, 320, 320, 320, 320, 320, 320, 320]);
     let half = self::case(&ten(), "[workload]\nscale = 0.5\n");
     assert_eq!(half.workload.sessions.len(), 5);
     assert!(half.workload.sessions.iter().all(|plan| !plan.id.contains('~')));
