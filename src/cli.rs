@@ -16,6 +16,7 @@ mod replay;
 mod scenario;
 mod size;
 mod stats;
+mod trace;
 
 /// Exit code for anything wrong with what the user gave.
 pub const EXIT_ERROR: u8 = 2;
@@ -38,6 +39,8 @@ enum Command {
     Import(import::Args),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
+    /// Make one trace of another, or check one
+    Trace(Box<trace::Args>),
     /// Hold the engine against recordings of a real scheduler, decision by decision
     Conform(conform::Args),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
@@ -74,6 +77,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Memory(args) => memory::run(&args),
     }

@@ -10,6 +10,7 @@ pub mod model_config;
 pub mod models;
 pub mod precision;
 pub mod presets;
+pub mod reshape;
 pub mod scenario;
 pub mod serving;
 pub mod vllm_serve;

@@ -2,14 +2,15 @@
 //!
 //! One queue, one [`Event`] type, one dispatch. Sessions are played in a closed loop: a call is
 //! dispatched when what it waits for has come to an end *in the simulation*, plus the client time
-//! that the trace recorded. Everything that happens is a function of the setup, the workload and
-//! the seed.
+//! that the trace recorded. In an open loop it is dispatched at its recorded time. Everything that
+//! happens is a function of the setup, the workload and the seed.
 
 pub mod admission;
 pub mod alone;
 mod clients;
 pub mod content;
 pub mod overflow;
+pub mod played;
 pub mod population;
 mod replicas;
 pub mod router;
@@ -53,6 +54,8 @@ pub struct Setup {
     pub client: Client,
     /// Who plays what.
     pub load: Load,
+    /// Whether calls are dispatched at their recorded times, whatever they wait for.
+    pub open_loop: bool,
     /// What becomes of prompts beyond the context.
     pub on_overflow: OnOverflow,
     /// The seed of every random choice.

@@ -35,6 +35,10 @@ pub enum Purpose {
     Arrival = 5,
     /// How long a client waits before it asks again.
     Retry = 6,
+    /// Which sessions of a trace are kept, or cloned once more.
+    SessionChoice = 20,
+    /// By how much a cloned session starts earlier or later than the original.
+    CloneStart = 21,
 }
 
 /// One independent stream of random numbers.
@@ -134,12 +138,15 @@ fn mix(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const ALL: [Purpose; 5] = [
+    const ALL: [Purpose; 8] = [
         Purpose::SessionOrder,
         Purpose::SessionStart,
         Purpose::Pause,
         Purpose::Router,
         Purpose::Arrival,
+        Purpose::Retry,
+        Purpose::SessionChoice,
+        Purpose::CloneStart,
     ];
 
     fn mean_of(n: u32, mut draw: impl FnMut() -> f64) -> f64 {
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_purposes_keep_their_numbers() {
-        assert_eq!(ALL.map(|purpose| purpose as u64), [1, 2, 3, 4, 5]);
+        assert_eq!(ALL.map(|purpose| purpose as u64), [1, 2, 3, 4, 5, 6, 20, 21]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Traces: the one record, its readers and writers, checks, statistics, and imports.
+//! Traces: the one record, its readers and writers, checks, statistics, imports, and tools that
+//! make one trace of another.
 
 pub mod canonical;
 pub mod check;
@@ -7,3 +8,4 @@ pub mod lineage;
 pub mod meta;
 pub mod record;
 pub mod summary;
+pub mod tools;

@@ -19,6 +19,7 @@ mod main {
     mod rig;
     mod stats;
     mod tidy;
+    mod trace_tools;
     mod vllm_serve;
     mod worked;
 }

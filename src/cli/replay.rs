@@ -12,7 +12,6 @@ use crate::report;
 use crate::sizing::case::Case;
 use crate::sizing::search::Candidate;
 use crate::trace::canonical::new_file::NewFile;
-use crate::trace::record::Trace;
 
 /// Arguments of `tonnage replay`.
 #[derive(Debug, clap::Args)]
@@ -34,14 +33,14 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let (case, trace) = args.scenario.load()?;
+    let case = args.scenario.load()?;
     let progress = Progress::default();
     let replicas = case.scenario.replicas;
     let label = format!("{replicas} replicas");
     let run = with_progress(&case, &label, &progress, || case.run(replicas, &progress))?;
     let judged = case.judge(&run);
     if let Some(folder) = &args.out {
-        write_tables(folder, &case, &trace, &run)?;
+        write_tables(folder, &case, &run)?;
     }
     if let Some(path) = &args.metrics {
         written(path, |out| Ok(report::prometheus::write(&case, &run, out)?))?.commit()?;
@@ -51,9 +50,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 /// Both tables or neither: they get their names when both are complete.
-fn write_tables(folder: &Path, case: &Case, trace: &Trace, run: &Run) -> Result<()> {
+fn write_tables(folder: &Path, case: &Case, run: &Run) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make the folder", &error))?;
-    let ids: Vec<&str> = trace.sessions.iter().map(|session| &*session.id).collect();
+    let ids: Vec<&str> = case.workload.sessions.iter().map(|session| &*session.id).collect();
     let stretches = case.stretches(run);
     let calls = written(&folder.join("calls.csv"), |out| {
         report::csv::calls(run, &case.workload, &ids, out)

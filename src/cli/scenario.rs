@@ -47,6 +47,16 @@ pub struct ScenarioArgs {
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Play every call at its recorded time, whatever it waits for: workload.open_loop
+    #[arg(long)]
+    open: bool,
+    /// Play so many times the sessions of the trace, clones under fresh identities:
+    /// workload.scale
+    #[arg(long, value_name = "FACTOR")]
+    scale: Option<f64>,
+    /// Play this share of the sessions: workload.sample
+    #[arg(long, value_name = "SHARE")]
+    sample: Option<f64>,
     /// A target, such as "p90 turn_llm <= 90 s"; may be given several times, and adds to those of
     /// the scenario
     #[arg(long = "slo", value_name = "TARGET")]
@@ -58,7 +68,7 @@ pub struct ScenarioArgs {
 
 impl ScenarioArgs {
     /// Reads scenario and trace.
-    pub fn load(&self) -> Result<(Case, Trace)> {
+    pub fn load(&self) -> Result<Case> {
         let mut overrides = self.set.clone();
         let option = |key: &str, text: &Option<String>| {
             text.as_ref().map(|text| vllm_serve::assignment(key, text))
@@ -66,6 +76,9 @@ impl ScenarioArgs {
         overrides.extend(option(vllm_serve::KEY, &self.vllm));
         overrides.extend(option(vllm_serve::log::KEY, &self.vllm_log));
         overrides.extend(self.seed.map(|seed| format!("run.seed={seed}")));
+        overrides.extend(self.open.then(|| "workload.open_loop=true".to_owned()));
+        overrides.extend(self.scale.map(|factor| format!("workload.scale={factor:?}")));
+        overrides.extend(self.sample.map(|share| format!("workload.sample={share:?}")));
         let (text, name) = match &self.scenario {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -76,8 +89,7 @@ impl ScenarioArgs {
         };
         let scenario = Scenario::parse(&text, &name, &overrides)?;
         let trace = self.load_trace(&scenario)?;
-        let case = Case::new(scenario, &trace, &self.slo)?;
-        Ok((case, trace))
+        Case::new(scenario, &trace, &self.slo)
     }
 
     fn load_trace(&self, scenario: &Scenario) -> Result<Trace> {

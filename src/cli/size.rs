@@ -16,7 +16,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let (case, _) = args.scenario.load()?;
+    let case = args.scenario.load()?;
     let progress = Progress::default();
     let search = with_progress(&case, "looking for the smallest fleet", &progress, || {
         Search::run(case.scenario.max_replicas, |replicas| {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use super::api_time::ApiTime;
 use super::document::Document;
+use super::reshape::{OF_RECORDED_STARTS, Reshape};
 use super::serving::{self, Serving};
 use super::vllm_serve;
 use crate::diag::{Error, Place, Result};
@@ -51,6 +52,13 @@ pub const KEYS: &[(&str, &str)] = &[
     ("load.pause_sigma", "deviation of its logarithm; 1"),
     ("load.sessions_per_hour", "rate of session starts"),
     ("load.arrival_cv", "coefficient of variation between starts; 1 = Poisson, more is bursty"),
+    ("workload.from_s", "seconds of the trace from which on it is played; 0"),
+    ("workload.to_s", "up to these; the end of the trace"),
+    ("workload.sample", "share of the sessions that is played, with tenants in proportion; 1"),
+    ("workload.scale", "sessions over those of the trace: clones, or fewer; 1"),
+    ("workload.jitter_s", "a clone starts up to so much earlier or later; 300"),
+    ("workload.time_compression", "session starts so many times closer together; 1"),
+    ("workload.open_loop", "every call at its recorded time, whatever it waits for; false"),
     ("run.seed", "seed of every random choice; 1"),
     ("run.warmup_s", "left out of every figure; 1800, or 0 for load.kind trace"),
     ("run.window_s", "measured after the warm-up; 7200, or until the end for load.kind trace"),
@@ -87,6 +95,10 @@ pub struct Scenario {
     pub on_overflow: OnOverflow,
     /// Who plays what.
     pub load: Load,
+    /// What of the trace is played.
+    pub reshape: Reshape,
+    /// Whether calls are dispatched at their recorded times, whatever they wait for.
+    pub open_loop: bool,
     /// Seed of every random choice.
     pub seed: u64,
     /// Left out of every figure.
@@ -233,6 +245,8 @@ impl Scenario {
                 )?
                 .unwrap_or(OnOverflow::Reject),
             load,
+            reshape: Reshape::read(&document, is_trace)?,
+            open_loop: document.flag("workload.open_loop")?.unwrap_or(false),
             seed: document.whole("run.seed", 0, i64::MAX as u64)?.unwrap_or(1),
             warmup: seconds("run.warmup_s", if is_trace { 0.0 } else { 1_800.0 })?,
             window,
@@ -279,6 +293,8 @@ fn forget_other_kinds(document: &mut Document) {
     }
     if is_trace {
         document.forget_from_file(&["run.warmup_s", "run.window_s"]);
+    } else {
+        document.forget_from_file(OF_RECORDED_STARTS);
     }
 }
 

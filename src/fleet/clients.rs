@@ -22,9 +22,11 @@ impl<E: Engine> World<'_, E> {
         let play = self.plays.len() as u32;
         let state = Play::new(plan, start.session, start.pass, start.player, now);
         self.plays.push(Some(Box::new(state)));
+        let open = self.setup.open_loop;
         for (call, call_plan) in (0u32..).zip(&plan.calls) {
-            if call_plan.after.is_empty() {
-                self.push(now + call_plan.gap, Event::Dispatch { play, call });
+            if open || call_plan.after.is_empty() {
+                let wait = if open { call_plan.offset } else { call_plan.gap };
+                self.push(now + wait, Event::Dispatch { play, call });
             }
         }
     }
@@ -162,6 +164,9 @@ impl<E: Engine> World<'_, E> {
 
     /// One of the things that a call waits for has happened.
     fn satisfied(&mut self, now: Time, play: u32, call: u32) {
+        if self.setup.open_loop {
+            return;
+        }
         let state = self.open(play);
         let waits = &mut state.calls[call as usize].waits;
         *waits -= 1;

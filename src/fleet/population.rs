@@ -29,6 +29,8 @@ pub struct Population {
     seed: u64,
     first_starts_within: Span,
     sessions: u32,
+    /// Sessions in the order of their recorded starts, which is not that of their first calls.
+    recorded: Vec<u32>,
     /// The order of the sessions in each pass so far.
     passes: Vec<Vec<u32>>,
     /// By developer: how many sessions were begun, and the pauses between them.
@@ -52,6 +54,7 @@ impl Population {
             seed,
             first_starts_within: warmup,
             sessions: workload.sessions.len() as u32,
+            recorded: by_start(workload),
             passes: Vec::new(),
             developers: pauses.collect(),
             arrivals: Stream::new(seed, Purpose::Arrival, 0),
@@ -107,8 +110,9 @@ impl Population {
         let player = self.next_arrival;
         let start = match self.load.kind {
             LoadKind::Trace => {
-                let plan = workload.sessions.get(player as usize)?;
-                Start { at: Time::ZERO + plan.at, session: player, pass: 0, player }
+                let &session = self.recorded.get(player as usize)?;
+                let plan = &workload.sessions[session as usize];
+                Start { at: Time::ZERO + plan.at, session, pass: 0, player }
             }
             LoadKind::SessionsPerHour { rate, cv } => {
                 // A renewal process with Gamma gaps: cv 1 is Poisson, more is bursty.
@@ -137,4 +141,10 @@ impl Population {
         let session = self.passes[pass as usize][(position % u64::from(self.sessions)) as usize];
         (session, pass)
     }
+}
+
+fn by_start(workload: &Workload) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..workload.sessions.len() as u32).collect();
+    order.sort_by_key(|&session| workload.sessions[session as usize].at);
+    order
 }

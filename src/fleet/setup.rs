@@ -50,6 +50,7 @@ impl Setup {
             limits,
             client: scenario.client,
             load: scenario.load.clone(),
+            open_loop: scenario.open_loop,
             on_overflow: scenario.on_overflow,
             seed: scenario.seed,
             warmup: scenario.warmup,

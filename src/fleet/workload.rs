@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::observe::records::Place;
 use crate::trace::record::{After, AfterEvent, Base, Call, Finish, Name, Session, Status, Trace};
+use crate::trace::tools::survey::COMMON_FROM_SESSIONS;
 use crate::units::{Span, Tokens};
 
 /// A trace made ready to be played.
@@ -45,12 +46,11 @@ pub struct ContextPlan {
     pub common: bool,
 }
 
-/// Sessions that use a shared context from which on it is taken for tools and system prompt.
-pub const COMMON_FROM_SESSIONS: usize = 5;
-
 /// One session, ready to be played.
 #[derive(Clone, Debug)]
 pub struct SessionPlan {
+    /// Its id in the trace.
+    pub id: Name,
     /// Its start as recorded, from the start of the trace.
     pub at: Span,
     /// Its calls by number.
@@ -70,6 +70,8 @@ pub struct CallPlan {
     pub then_finished: Vec<u32>,
     /// Client time before the dispatch.
     pub gap: Span,
+    /// From the session's recorded start to the call's recorded dispatch.
+    pub offset: Span,
     /// Position of its turn in [`SessionPlan::turn_calls`].
     pub turn: u32,
     /// 0 for the main agent.
@@ -143,6 +145,14 @@ impl Workload {
         workload
     }
 
+    /// Takes a context of `played` for tools and system prompt where it is one of those that are
+    /// `common` in the whole trace: the part that is played may have too few users of it.
+    pub fn keep_common(&mut self, played: &Trace, common: &FxHashSet<Name>) {
+        for (context, plan) in played.contexts.iter().zip(&mut self.contexts) {
+            plan.common |= common.contains(&context.name);
+        }
+    }
+
     /// Calls in all sessions.
     #[must_use]
     pub fn calls(&self) -> u64 {
@@ -160,6 +170,8 @@ impl Workload {
             *turns.entry(call.turn).or_default() += 1;
         }
         let position: BTreeMap<u32, u32> = turns.keys().copied().zip(0..).collect();
+        let first = &session.calls[0];
+        let start = first.at.saturating_sub(first.gap);
         let mut lanes = LanePositions::default();
         let mut calls: Vec<CallPlan> = Vec::with_capacity(session.calls.len());
         for (number, call) in session.calls.iter().enumerate() {
@@ -183,11 +195,12 @@ impl Workload {
             {
                 place = place.and(Place::MODEL_SWITCH);
             }
-            calls.push(self.call(call, base, model, place, position[&call.turn]));
+            let plan = self.call(call, base, model, place, position[&call.turn]);
+            calls.push(CallPlan { offset: call.at.saturating_sub(start), ..plan });
         }
-        let first = &session.calls[0];
         SessionPlan {
-            at: first.at.saturating_sub(first.gap),
+            id: Name::clone(&session.id),
+            at: start,
             calls,
             turn_calls: turns.into_values().collect(),
         }
@@ -210,6 +223,7 @@ impl Workload {
             then_dispatched: Vec::new(),
             then_finished: Vec::new(),
             gap: call.gap,
+            offset: Span::ZERO,
             turn,
             lane: call.lane,
             model,
@@ -227,7 +241,7 @@ impl Workload {
     }
 
     fn mark_common_contexts(&mut self) {
-        let mut users = vec![0usize; self.contexts.len()];
+        let mut users = vec![0u32; self.contexts.len()];
         let mut last_user = vec![usize::MAX; self.contexts.len()];
         for (index, session) in self.sessions.iter().enumerate() {
             for call in &session.calls {

@@ -68,7 +68,7 @@ fn header(case: &Case) -> Value {
             .chain(case.setup.cost.warnings())
             .map(ToString::to_string)
             .collect::<Vec<_>>(),
-        "notes": serving.notes,
+        "notes": serving.notes.iter().chain(&case.notes).collect::<Vec<_>>(),
     })
 }
 

@@ -82,7 +82,7 @@ fn header(case: &Case, out: &mut dyn Write) -> io::Result<()> {
     for warning in serving.warnings.iter().chain(case.setup.cost.warnings()) {
         writeln!(out, "  warning   {warning}")?;
     }
-    for note in &serving.notes {
+    for note in serving.notes.iter().chain(&case.notes) {
         writeln!(out, "  note      {note}")?;
     }
     writeln!(out)

@@ -10,9 +10,12 @@ use crate::config::scenario::Scenario;
 use crate::diag::{Error, Place, Result};
 use crate::engine::plain::PlainEngine;
 use crate::fleet::alone::AloneTimes;
+use crate::fleet::played::{Played, played};
 use crate::fleet::workload::Workload;
 use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::Trace;
+
+const OPEN_LOOP: &str = "open loop: every call at its recorded time; what it waits for is ignored";
 
 /// A scenario with its trace, ready to be run.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub struct Case {
     pub setup: Setup,
     /// The trace, ready to be played.
     pub workload: Workload,
+    /// What of the trace is played, where that is not all of it as recorded.
+    pub notes: Vec<String>,
     /// What the fleet must reach.
     pub targets: Vec<Slo>,
     alone: AloneTimes,
@@ -87,12 +92,18 @@ impl Case {
         }
         check_models(&scenario, trace)?;
         let setup = Setup::of(&scenario)?;
-        let workload = Workload::new(trace, &scenario.models);
+        let Played { trace: played, mut notes, common } =
+            played(trace, &scenario.reshape, scenario.seed)?;
+        let mut workload = Workload::new(&played, &scenario.models);
+        workload.keep_common(&played, &common);
+        if scenario.open_loop {
+            notes.push(OPEN_LOOP.to_owned());
+        }
         for target in &targets {
             Measures::check_target(target, &workload)?;
         }
         let alone = AloneTimes::new(&setup, &workload);
-        Ok(Self { scenario, setup, workload, targets, alone })
+        Ok(Self { scenario, setup, workload, notes, targets, alone })
     }
 
     /// Simulates the fleet with this many replicas.

@@ -73,7 +73,7 @@ impl Checker {
         numbered || self.sessions.contains(session)
     }
 
-    fn remember(&mut self, session: &Name) {
+    fn remember_id(&mut self, session: &Name) {
         if number_of(session) == Some(self.numbered) {
             self.numbered += 1;
         } else {
@@ -110,18 +110,44 @@ impl Checker {
     /// # Errors
     /// With the first call that breaks a rule.
     pub fn session(&mut self, session: &Session) -> std::result::Result<(), Fault> {
-        let at = |call: usize| move |error: Error| Fault { call, error };
-        self.start(session).map_err(at(0))?;
+        if let Some(fault) = self.faults(session, 1).into_iter().next() {
+            return Err(fault);
+        }
+        self.remember(session);
+        Ok(())
+    }
+
+    /// What is wrong with a session, at most `most` faults: of the session as a whole, then the
+    /// first of each call.
+    #[must_use]
+    pub fn faults(&self, session: &Session, most: usize) -> Vec<Fault> {
+        let whole = self.start(session).err().map(|error| Fault { call: 0, error });
+        let mut faults: Vec<Fault> = whole.into_iter().collect();
         let mut main_turn = 0;
         for (number, call) in session.calls.iter().enumerate() {
+            if faults.len() >= most {
+                break;
+            }
             let earlier = &session.calls[..number];
-            self.call(call, session, number)
-                .and_then(|()| order(call, earlier.last(), &mut main_turn))
-                .map_err(at(number))?;
+            let checked = self
+                .call(call, session, number)
+                .and_then(|()| order(call, earlier.last(), &mut main_turn));
+            faults.extend(checked.err().map(|error| Fault { call: number, error }));
         }
-        self.last_start = session.calls[0].at;
-        self.remember(&session.id);
-        Ok(())
+        faults
+    }
+
+    /// Remembers a session, whatever is wrong with it.
+    pub(crate) fn remember(&mut self, session: &Session) {
+        if let Some(first) = session.calls.first() {
+            self.last_start = self.last_start.max(first.at);
+        }
+        self.remember_id(&session.id);
+    }
+
+    /// Takes a context that cannot be read for declared, and for as long as need be.
+    pub(crate) fn assume(&mut self, context: &Name) {
+        self.contexts.entry(Name::clone(context)).or_insert(TOKENS_MAX);
     }
 
     fn start(&self, session: &Session) -> Result<()> {

@@ -78,6 +78,7 @@ pub fn setup() -> Setup {
         limits: Limits::default(),
         client: PATIENT,
         load: load(LoadKind::Trace),
+        open_loop: false,
         on_overflow: OnOverflow::Reject,
         seed: 1,
         warmup: Span::ZERO,

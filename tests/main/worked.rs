@@ -3,6 +3,7 @@
 mod admission;
 mod cache;
 mod load;
+mod reshape;
 mod sessions;
 
 use tonnage::config::api_time::ApiTime;

@@ -1,5 +1,6 @@
 //! The reader: rows to sessions, one session at a time.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -16,7 +17,8 @@ use crate::units::{Span, Tokens};
 
 /// Streams a canonical trace: an iterator over its shared contexts and sessions.
 ///
-/// Every item is checked before it is handed out. After an error the iterator is at its end.
+/// Every item is checked before it is handed out. After an error the iterator is at its end,
+/// unless it is [lenient](Self::lenient).
 pub struct Reader {
     rows: csv::Reader<Source>,
     file: String,
@@ -28,6 +30,11 @@ pub struct Reader {
     row_waits: bool,
     any_session: bool,
     ended: bool,
+    lenient: bool,
+    /// The session whose rows are being read.
+    open: Option<Name>,
+    /// Further errors of the last session.
+    more: VecDeque<Error>,
 }
 
 impl Reader {
@@ -72,7 +79,19 @@ impl Reader {
             row_waits: false,
             any_session: false,
             ended: false,
+            lenient: false,
+            open: None,
+            more: VecDeque::new(),
         })
+    }
+
+    /// Goes on after an error with the next session, so as to find what else is wrong. Of a session
+    /// with a row that cannot be read only the first such row is told. What comes after an error
+    /// must not be used as a trace.
+    #[must_use]
+    pub fn lenient(mut self) -> Self {
+        self.lenient = true;
+        self
     }
 
     /// Sees to it that a row waits; false at the end of the file.
@@ -81,8 +100,12 @@ impl Reader {
             return Ok(true);
         }
         let read = self.rows.read_byte_record(&mut self.record).map_err(csv_error);
-        self.row_waits = read.map_err(|error| error.at_line(self.rows.position().line()))?;
+        self.row_waits = read.map_err(|error| {
+            self.ended = true;
+            error.at_line(self.rows.position().line())
+        })?;
         if self.row_waits && self.record.len() != self.layout.width {
+            self.row_waits = false;
             return Err(width_error(&self.record, self.layout.width).at_line(line(&self.record)));
         }
         Ok(self.row_waits)
@@ -91,6 +114,7 @@ impl Reader {
     /// The next item; `None` at the end of the file.
     fn item(&mut self) -> Result<Option<Item>> {
         if !self.row()? {
+            self.ended = true;
             if self.any_session {
                 return Ok(None);
             }
@@ -98,17 +122,23 @@ impl Reader {
         }
         let at_line = line(&self.record);
         let row = Row { record: &self.record, layout: &self.layout };
-        let id = row.text(Column::Session).map_err(|error| error.at_line(at_line))?;
+        let id = row.text(Column::Session).map_err(|error| {
+            self.row_waits = false;
+            error.at_line(at_line)
+        })?;
         let item = match id.strip_prefix(SHARED_MARK) {
             Some(name) => {
                 let name = self.names.get(name);
-                let context = row.context(name, &mut self.names);
+                let context = row.context(Name::clone(&name), &mut self.names);
                 let context = context.and_then(|context| {
                     self.checker.context(&context)?;
                     Ok(context)
                 });
                 self.row_waits = false;
-                Item::Context(context.map_err(|error| self.placed(error, at_line))?)
+                Item::Context(context.map_err(|error| {
+                    self.checker.assume(&name);
+                    self.placed(error, at_line)
+                })?)
             }
             None => {
                 let id = Name::from(id);
@@ -120,13 +150,14 @@ impl Reader {
 
     /// All rows of the session whose first row waits.
     fn session(&mut self, id: Name) -> Result<Session> {
+        self.open = Some(Name::clone(&id));
         let mut session = Session { id, calls: Vec::new() };
         let mut lines = Vec::new();
         if self.checker.knows(&session.id) {
             let error = check::came_back(&session.id);
             return Err(self.placed(error, line(&self.record)));
         }
-        while self.row()? {
+        while self.row_after(&session)? {
             let at_line = line(&self.record);
             let row = Row { record: &self.record, layout: &self.layout };
             if row.bytes(Column::Session) != session.id.as_bytes() {
@@ -137,11 +168,58 @@ impl Reader {
             lines.push(at_line);
             self.row_waits = false;
         }
-        if let Err(fault) = self.checker.session(&session) {
-            return Err(self.placed(fault.error, lines[fault.call]));
+        let most = if self.lenient { usize::MAX } else { 1 };
+        let faults = self.checker.faults(&session, most).into_iter();
+        let mut errors: VecDeque<Error> =
+            faults.map(|fault| self.placed(fault.error, lines[fault.call])).collect();
+        if let Some(first) = errors.pop_front() {
+            errors.append(&mut self.more);
+            self.more = errors;
+            return Err(first);
         }
+        self.checker.remember(&session);
+        self.open = None;
         self.any_session = true;
         Ok(session)
+    }
+
+    /// Sees to it that a row waits while a session is read; false at the end of the file. A row
+    /// that is wrong and another session's does not spoil this one.
+    fn row_after(&mut self, session: &Session) -> Result<bool> {
+        loop {
+            let error = match self.row() {
+                Err(error) if self.lenient && !self.ended => error,
+                row => return row,
+            };
+            let row = Row { record: &self.record, layout: &self.layout };
+            if row.bytes(Column::Session) == session.id.as_bytes() {
+                return Err(error);
+            }
+            self.more.push_back(error);
+        }
+    }
+
+    /// Leaves the session behind in which an error was found.
+    fn skip_session(&mut self) {
+        let Some(id) = self.open.take() else { return };
+        self.any_session = true;
+        self.checker.remember(&Session { id: Name::clone(&id), calls: Vec::new() });
+        loop {
+            match self.row() {
+                Ok(true) => {
+                    let row = Row { record: &self.record, layout: &self.layout };
+                    if row.bytes(Column::Session) != id.as_bytes() {
+                        return;
+                    }
+                    self.row_waits = false;
+                }
+                Ok(false) => return,
+                Err(error) => self.more.push_back(error),
+            }
+            if self.ended {
+                return;
+            }
+        }
     }
 
     /// Adds line and column to an error that names its field.
@@ -160,11 +238,21 @@ impl Iterator for Reader {
     type Item = Result<Item>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.more.pop_front() {
+            return Some(Err(error.in_file(&self.file)));
+        }
         if self.ended {
             return None;
         }
         let item = self.item().transpose();
-        self.ended = !matches!(item, Some(Ok(_)));
+        if let Some(Err(_)) = item {
+            if self.lenient {
+                self.skip_session();
+            } else {
+                self.more.clear();
+                self.ended = true;
+            }
+        }
         item.map(|item| item.map_err(|error| error.in_file(&self.file)))
     }
 }

@@ -420,7 +420,7 @@ proptest! {
         }
     }
 
-    /// No input makes the reader panic.
+    /// No input makes the reader panic, or read without end.
     #[test]
     fn any_bytes_are_read_or_refused(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
@@ -430,6 +430,12 @@ proptest! {
         let mut text = format!("{HEAD}{GOOD}").into_bytes();
         let place = (line * 60).min(text.len());
         text.splice(place..place, bytes);
+        let lines = text.split(|&byte| byte == b'\n' || byte == b'\r').count();
+        if let Ok(reader) = Reader::from_read(std::io::Cursor::new(text.clone()), "t") {
+            // Who goes on after errors comes to an end: at most one error a row, and one at last.
+            let items = reader.lenient().take(2 * lines + 9).count();
+            prop_assert!(items <= 2 * lines, "{items} items in {lines} lines");
+        }
         let _ = read(text);
     }
 }
