@@ -10,9 +10,12 @@
 
 use crate::diag::{Error, Result};
 
+pub mod bailian;
+mod blocks;
 mod format;
 mod job;
 mod lines;
+pub mod mooncake;
 mod options;
 mod report;
 pub mod spendlogs;
