@@ -10,6 +10,7 @@
 
 use crate::diag::{Error, Result};
 
+pub mod agentic_mooncake;
 pub mod bailian;
 mod blocks;
 mod format;

@@ -1,7 +1,7 @@
 //! The formats that can be imported, by name.
 
 use super::Setting::{AssumeTps, BlockSize, KeepIds, MaxContext, MaxSpan, Only, Outputs, Stagger};
-use super::{Read, Setting, bailian, mooncake, weka};
+use super::{Read, Setting, agentic_mooncake, bailian, mooncake, weka};
 
 /// Defines the formats: variant, name, what it is, the settings that it heeds, its reader.
 macro_rules! formats {
@@ -50,6 +50,9 @@ formats! {
         [Stagger, Outputs, AssumeTps, KeepIds, Only, MaxContext, MaxSpan], weka::read;
     Mooncake, "mooncake", "Mooncake JSONL: one request a line with the ids of its blocks",
         [Outputs, AssumeTps, KeepIds, BlockSize], mooncake::read;
+    AgenticMooncake, "agentic-mooncake",
+        "Agentic Mooncake JSONL, version 2: requests with what they wait for",
+        [Outputs, AssumeTps, KeepIds], agentic_mooncake::read;
     Bailian, "bailian", "Qwen-Bailian JSONL: the same, with the request before in the chat",
         [Outputs, AssumeTps, BlockSize], bailian::read;
 }

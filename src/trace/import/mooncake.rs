@@ -225,7 +225,9 @@ fn calls(
                 (None, delay) => {
                     assumed.times += 1;
                     let gap = delay.unwrap_or_default();
-                    (before.at + options.assumed_time(before.output_tokens, DAY) + gap, gap)
+                    let served = options.assumed_time(before.output_tokens, DAY);
+                    let idle = served.0.saturating_add(gap.0);
+                    (Span(before.at.0.saturating_add(idle)), gap)
                 }
                 (Some(_), Some(delay)) => (call.at.max(before.at), delay),
                 (Some(_), None) => {

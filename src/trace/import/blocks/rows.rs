@@ -9,7 +9,8 @@ use crate::trace::import::{Job, Report};
 #[derive(Clone, Copy, Debug)]
 pub(in crate::trace::import) struct Object<'a> {
     bytes: &'a [u8],
-    line: u64,
+    /// Its number in the file, from 1.
+    pub(in crate::trace::import) line: u64,
     /// Whether it is the first of its file.
     pub(in crate::trace::import) first: bool,
 }
