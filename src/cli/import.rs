@@ -6,6 +6,7 @@ use super::Outcome;
 use crate::diag::Result;
 
 mod args;
+mod auto;
 mod format;
 mod spendlogs;
 
@@ -18,6 +19,8 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Source {
+    #[command(flatten)]
+    Auto(auto::Auto),
     /// LiteLLM_SpendLogs: CSV from psql, or JSON pages of /spend/logs/v2
     Spendlogs(spendlogs::Args),
     #[command(flatten)]
@@ -27,6 +30,7 @@ enum Source {
 /// Runs the import that was asked for.
 pub fn run(args: &Args) -> Result<Outcome> {
     match &args.source {
+        Source::Auto(auto) => auto.run(),
         Source::Spendlogs(args) => spendlogs::run(args),
         Source::Format(chosen) => chosen.run(),
     }

@@ -39,7 +39,24 @@ pub struct Fault {
 pub struct Checker {
     contexts: BTreeMap<Name, Tokens>,
     sessions: FxHashSet<Name>,
+    /// How many sessions from the first on were called `s000000`, `s000001` and so on. They are
+    /// not among the others, so that a long trace of numbered sessions takes no memory.
+    numbered: u64,
     last_start: Span,
+}
+
+/// The id of session `number` where sessions are numbered.
+#[must_use]
+pub fn numbered_id(number: u64) -> Name {
+    Name::from(format!("s{number:06}"))
+}
+
+/// The number in such an id; `None` where it is another one.
+fn number_of(id: &str) -> Option<u64> {
+    let digits = id.strip_prefix('s')?;
+    let plain = digits.len() == 6 || digits.len() > 6 && !digits.starts_with('0');
+    let number = plain && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if number { digits.parse().ok() } else { None }
 }
 
 /// The error for a session whose rows do not stand together.
@@ -52,7 +69,16 @@ impl Checker {
     /// Whether a session of that id was checked already.
     #[must_use]
     pub fn knows(&self, session: &str) -> bool {
-        self.sessions.contains(session)
+        let numbered = number_of(session).is_some_and(|number| number < self.numbered);
+        numbered || self.sessions.contains(session)
+    }
+
+    fn remember(&mut self, session: &Name) {
+        if number_of(session) == Some(self.numbered) {
+            self.numbered += 1;
+        } else {
+            self.sessions.insert(Name::clone(session));
+        }
     }
 
     /// Checks a shared context and remembers it.
@@ -94,7 +120,7 @@ impl Checker {
                 .map_err(at(number))?;
         }
         self.last_start = session.calls[0].at;
-        self.sessions.insert(Name::clone(&session.id));
+        self.remember(&session.id);
         Ok(())
     }
 
@@ -424,6 +450,28 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         let fault = Checker::default().session(&session(&long, vec![])).unwrap_err();
         assert!(fault.error.to_string().contains("513 bytes long"));
+    }
+
+    #[test]
+    fn numbered_sessions_are_known_without_being_kept() {
+        for (id, number) in
+            [("s000000", Some(0)), ("s000917", Some(917)), ("s1000000", Some(1_000_000))]
+        {
+            assert_eq!(number_of(id), number, "{id}");
+            assert_eq!(number.map(numbered_id).as_deref(), Some(id));
+        }
+        for id in ["s", "s17", "s0000017", "s00001x", "t000001", "s99999999999999999999999"] {
+            assert_eq!(number_of(id), None, "{id}");
+        }
+        let mut checker = Checker::default();
+        let ids = ["s000000", "s000001", "s000003", "s000002", "s1000000"];
+        for id in ids {
+            assert!(!checker.knows(id), "{id}");
+            assert_eq!(checker.session(&session(id, vec![call_waiting(vec![])])), Ok(()));
+        }
+        assert!(ids.iter().all(|id| checker.knows(id)) && !checker.knows("s000004"));
+        assert_eq!((checker.numbered, checker.sessions.len()), (3, 2));
+        assert!(checker.session(&session("s000001", vec![call_waiting(vec![])])).is_err());
     }
 
     #[test]

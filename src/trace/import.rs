@@ -9,23 +9,66 @@
 //! with file, line and reason, and the import fails unless it was asked to [skip](BadRows) them.
 
 use crate::diag::{Error, Result};
+use crate::trace::record::{Base, Call, Cause, Finish, Name, Status};
+use crate::units::{Span, Tokens};
 
 pub mod agentic_mooncake;
+pub mod azure;
 pub mod bailian;
 mod blocks;
+pub mod burstgpt;
+mod chain;
+pub mod detect;
+mod flat;
 mod format;
+mod instant;
 mod job;
 mod lines;
+pub mod mini_swe;
 pub mod mooncake;
 mod options;
 mod report;
 pub mod spendlogs;
+mod table;
+pub mod tracelab;
 pub mod weka;
 
 pub use format::Format;
 pub use job::{Done, Job, Progress, Read, Sink};
 pub use options::{Options, Outputs, Setting};
 pub use report::{Count, Report};
+
+/// A call of which no more is known: a person's, that waits for nothing and repeats nothing.
+fn plain_call(at: Span, prompt: Tokens, output: Tokens) -> Call {
+    let nobody = Name::from("");
+    Call {
+        at,
+        after: Vec::new(),
+        gap: Span::ZERO,
+        cause: Cause::User,
+        turn: 0,
+        lane: 0,
+        model: Name::clone(&nobody),
+        tenant: Name::clone(&nobody),
+        user: Name::clone(&nobody),
+        profile: nobody,
+        base: Base::None,
+        kept_tokens: Tokens::ZERO,
+        prompt_tokens: prompt,
+        output_tokens: output,
+        tools: None,
+        status: Status::Ok,
+        finish: Finish::Stop,
+        priority: 0,
+        key: None,
+        stream: None,
+        max_tokens: None,
+        retries: 0,
+        seen_cached: None,
+        seen_ttft: None,
+        seen_duration: None,
+    }
+}
 
 /// How many bad rows are shown; the rest is only counted.
 const SHOWN_ROWS_MAX: usize = 5;

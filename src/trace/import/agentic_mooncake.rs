@@ -12,11 +12,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blocks::{
-    Delivery, IdList, LastBlock, Names, NodeId, SECS_MAX, Sharing, blocks, count, name_of, objects,
+    Delivery, IdList, LastBlock, Names, NodeId, SECS_MAX, Sharing, blank, blocks, count, objects,
     origin, required, secs, text, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};
+use crate::trace::check::numbered_id;
 use crate::trace::meta::Meta;
 use crate::trace::record::{AfterEvent, Name};
 use crate::units::{Span, Tokens};
@@ -282,11 +283,11 @@ impl Found {
     }
 
     /// Hands all plays over, by their start.
-    fn deliver(mut self, job: &Job, report: &mut Report, sink: &mut dyn Sink) -> Result<Delivered> {
+    fn deliver(self, job: &Job, report: &mut Report, sink: &mut dyn Sink) -> Result<Delivered> {
         let Options { keep_ids, skip_bad, outputs, .. } = job.options;
         let mut by_play: Vec<u32> = (0..self.requests.len() as u32).collect();
         by_play.sort_by_key(|row| self.requests[*row as usize].play);
-        let blank = self.names.call();
+        let blank = blank();
         let mut delivered = Delivered::default();
         let mut plays = Vec::new();
         let same =
@@ -315,7 +316,7 @@ impl Found {
         for (place, (number, calls)) in plays.into_iter().enumerate() {
             let id = match keep_ids {
                 true => self.plays[number as usize].0.clone(),
-                false => name_of(place),
+                false => numbered_id(place as u64),
             };
             let ends: Vec<NodeId> =
                 calls.iter().map(|(row, _)| self.requests[*row as usize].end).collect();

@@ -11,11 +11,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blocks::{
-    Delivery, IdList, LastBlock, Names, NodeId, Sharing, blocks, count, name_of, objects, origin,
+    Delivery, IdList, LastBlock, Names, NodeId, Sharing, blank, blocks, count, objects, origin,
     required, secs, text, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};
+use crate::trace::check::numbered_id;
 use crate::trace::meta::Meta;
 use crate::trace::record::{After, AfterEvent, Call, Name};
 use crate::units::{Span, Tokens};
@@ -156,7 +157,7 @@ impl Found {
 
     /// Hands all sessions over, by their start; and the date of the trace's start.
     fn deliver(
-        mut self,
+        self,
         options: &Options,
         report: &mut Report,
         sink: &mut dyn Sink,
@@ -170,11 +171,11 @@ impl Found {
         let first = sessions.first().map(|rows| request(&rows[0]).at).unwrap_or_default();
         let (first, date) = origin(first);
         let mut delivery = Delivery::new(self.sharing, options.outputs, sink);
-        let blank = self.names.call();
+        let blank = blank();
         for (place, rows) in sessions.iter().enumerate() {
             let ends: Vec<NodeId> = rows.iter().map(|row| request(row).end).collect();
             let calls = calls(rows, &self.requests, first, &blank, options);
-            delivery.session(request(&rows[0]).session, name_of(place), &ends, calls)?;
+            delivery.session(request(&rows[0]).session, numbered_id(place as u64), &ends, calls)?;
         }
         delivery.report(report);
         Ok(date)

@@ -16,7 +16,7 @@ mod whole;
 pub(super) use fields::{SECS_MAX, TOKENS_MAX, count, names, required, secs, text, wrong};
 pub(super) use ids::{IdList, IdRun, blocks};
 pub(super) use rows::{object, objects};
-pub(super) use session::{Delivery, Names, PERSON_PAUSE, name_of, origin};
+pub(super) use session::{Delivery, Names, PERSON_PAUSE, blank, origin};
 pub(super) use share::Sharing;
 pub(super) use tree::NodeId;
 pub(super) use whole::LastBlock;

@@ -1,7 +1,9 @@
 //! The formats that can be imported, by name.
 
 use super::Setting::{AssumeTps, BlockSize, KeepIds, MaxContext, MaxSpan, Only, Outputs, Stagger};
-use super::{Read, Setting, agentic_mooncake, bailian, mooncake, weka};
+use super::{
+    Read, Setting, agentic_mooncake, azure, bailian, burstgpt, mini_swe, mooncake, tracelab, weka,
+};
 
 /// Defines the formats: variant, name, what it is, the settings that it heeds, its reader.
 macro_rules! formats {
@@ -55,6 +57,12 @@ formats! {
         [Outputs, AssumeTps, KeepIds], agentic_mooncake::read;
     Bailian, "bailian", "Qwen-Bailian JSONL: the same, with the request before in the chat",
         [Outputs, AssumeTps, BlockSize], bailian::read;
+    MiniSweAgent, "mini-swe-agent", "Steps of mini-swe-agent runs (CSV)",
+        [Outputs, AssumeTps, KeepIds], mini_swe::read;
+    TraceLab, "tracelab", "Rounds of coding agents with the times of their tools (TraceLab, JSONL)",
+        [Outputs, AssumeTps, KeepIds], tracelab::read;
+    Azure, "azure", "Azure LLM inference traces of 2023 and 2024 (CSV)", [], azure::read;
+    BurstGpt, "burstgpt", "BurstGPT (CSV)", [Outputs, AssumeTps, KeepIds], burstgpt::read;
 }
 
 impl Format {

@@ -9,11 +9,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blocks::{
-    Delivery, IdList, LastBlock, Names, NodeId, PERSON_PAUSE, Sharing, blocks, count, name_of,
-    objects, origin, required, secs, wrong,
+    Delivery, IdList, LastBlock, NodeId, PERSON_PAUSE, Sharing, blank, blocks, count, objects,
+    origin, required, secs, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};
+use crate::trace::check::numbered_id;
 use crate::trace::meta::Meta;
 use crate::trace::record::{After, AfterEvent, Call, Cause, Name};
 use crate::units::{Span, Tokens};
@@ -175,14 +176,14 @@ impl Found {
         sessions.sort_by_key(start);
         let (first, date) = origin(sessions.first().map(start).unwrap_or_default());
         let mut delivery = Delivery::new(self.sharing, options.outputs, sink);
-        let blank = Names::default().call();
+        let blank = blank();
         let mut assumed = Assumed::default();
         for (place, turns) in sessions.iter().enumerate() {
             let number = turns[0].session;
             let name = &self.names[number as usize];
             let id = match options.keep_ids && !name.is_empty() {
                 true => name.clone(),
-                false => name_of(place),
+                false => numbered_id(place as u64),
             };
             let ends: Vec<NodeId> = turns.iter().map(|turn| turn.end).collect();
             let calls = calls(turns, first, &blank, options, &mut assumed);

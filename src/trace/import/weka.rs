@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::blocks::{Names, NodeId, Sharing, name_of, object};
+use super::blocks::{Names, NodeId, Sharing, blank, object};
 use super::{Done, Job, Sink};
 use crate::diag::{self, Error, Result};
+use crate::trace::check::numbered_id;
 use crate::trace::meta::{Meta, PartialBlock};
 use crate::trace::record::{After, AfterEvent, Call, Name, Session, Trace};
 use crate::units::{Span, Tokens};
@@ -204,7 +205,7 @@ fn build(
         count(session, &timeline, report);
         let id = match options.keep_ids {
             true => Name::from(session.id.as_str()),
-            false => name_of(number),
+            false => numbered_id(number as u64),
         };
         let mut calls = calls(session, &timeline, start, &mut names);
         let in_order = |call: &Timed| ends[number][call.recorded];
@@ -264,7 +265,7 @@ fn count(session: &Recorded, timeline: &Timeline, report: &mut Report) {
 }
 
 fn calls(session: &Recorded, timeline: &Timeline, start: Span, names: &mut Names) -> Vec<Call> {
-    let blank = Call { profile: names.get(&session.profile), ..names.call() };
+    let blank = Call { profile: names.get(&session.profile), ..blank() };
     let call = |timed: &Timed| {
         let recorded = &session.calls[timed.recorded];
         let finished = |&call: &usize| After { call: call as u32, event: AfterEvent::Finished };

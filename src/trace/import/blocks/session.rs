@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::diag::Result;
-use crate::trace::import::{Outputs, Report, Sink};
-use crate::trace::record::{Base, Call, Cause, Finish, Name, Session, Status};
+use crate::trace::import::{Outputs, Report, Sink, plain_call};
+use crate::trace::record::{Call, Name, Session};
 use crate::units::{Span, Tokens};
 
 use super::share::Sharing;
@@ -12,8 +12,6 @@ use super::tree::NodeId;
 
 /// A pause from which on a person is thought to have spoken, where nothing else tells.
 pub(in crate::trace::import) const PERSON_PAUSE: Span = Span::from_secs(60);
-/// The model of calls in formats that name none.
-const NO_MODEL: &str = "unknown";
 /// Timestamps from here on (2001 if in seconds since 1970) are dates.
 const DATES_FROM: Span = Span::from_secs(1_000_000_000);
 
@@ -31,43 +29,11 @@ impl Names {
         self.0.insert(text.to_owned(), name.clone());
         name
     }
-
-    /// A call of which nothing is known but what all formats know.
-    pub(in crate::trace::import) fn call(&mut self) -> Call {
-        let nobody = self.get("");
-        Call {
-            at: Span::ZERO,
-            after: Vec::new(),
-            gap: Span::ZERO,
-            cause: Cause::User,
-            turn: 0,
-            lane: 0,
-            model: self.get(NO_MODEL),
-            tenant: nobody.clone(),
-            user: nobody.clone(),
-            profile: nobody,
-            base: Base::None,
-            kept_tokens: Tokens::ZERO,
-            prompt_tokens: Tokens::ZERO,
-            output_tokens: Tokens::ZERO,
-            tools: None,
-            status: Status::Ok,
-            finish: Finish::Stop,
-            priority: 0,
-            key: None,
-            stream: None,
-            max_tokens: None,
-            retries: 0,
-            seen_cached: None,
-            seen_ttft: None,
-            seen_duration: None,
-        }
-    }
 }
 
-/// Name of the session at a place in the trace.
-pub(in crate::trace::import) fn name_of(place: usize) -> Name {
-    Name::from(format!("s{place:06}"))
+/// A call of which nothing is known, to be filled in.
+pub(in crate::trace::import) fn blank() -> Call {
+    plain_call(Span::ZERO, Tokens::ZERO, Tokens::ZERO)
 }
 
 /// What to take from all times so that the trace begins with the first of them, and that date, if
