@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{
+use super::blocks::{MILLISECOND, 
     Delivery, IdList, LastBlock, Names, NodeId, SECS_MAX, Sharing, blank, blocks, count, objects,
-    origin, required, secs, text, wrong,
+    origin, required, time, text, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};
@@ -29,8 +29,6 @@ use play::Unusable;
 /// What the header must say.
 const SCHEMA: &str = "dynamo.agentic_mooncake";
 const VERSION: u64 = 2;
-/// Seconds in a millisecond.
-const MILLI: f64 = 1e-3;
 /// The latest time, in seconds: dates of this century included.
 const LATEST: f64 = 4e9;
 /// The largest block, in tokens.
@@ -119,6 +117,9 @@ pub fn read(job: &Job, sink: &mut dyn Sink) -> Result<Done> {
                     error.clone().at_line(line.line).in_file(file.display())
                 });
             });
+        }
+        if broken.is_some() {
+            return Ok(());
         }
         found.add(line.parse("one request")?, (headers as u32 - 1, line.line))
     });
@@ -230,9 +231,9 @@ impl Found {
         let agent = id(row.session_id.as_ref(), "session_id")?;
         let play = id(row.play_id.as_ref(), "play_id")?;
         let model = required(text(row.model.as_ref(), "model")?, "model")?;
-        let not_before = secs(row.not_before_ms.as_ref(), "not_before_ms", MILLI, LATEST)?;
+        let not_before = time(row.not_before_ms.as_ref(), "not_before_ms", MILLISECOND, LATEST)?;
         let api_time = row.recorded_api_time_ms.as_ref().filter(|value| !value.is_null());
-        let api_time = secs(api_time, "recorded_api_time_ms", MILLI, SECS_MAX)?;
+        let api_time = time(api_time, "recorded_api_time_ms", MILLISECOND, SECS_MAX)?;
         let prompt =
             required(count(row.input_length.as_ref(), "input_length", 1)?, "input_length")?;
         let output = count(row.output_length.as_ref(), "output_length", 0)?;
@@ -347,7 +348,7 @@ impl RawDependency {
                 return Err(Error::found(other, allowed).in_field("relation"));
             }
         }
-        let delay = secs(self.delay_ms.as_ref(), "delay_ms", MILLI, SECS_MAX)?;
+        let delay = time(self.delay_ms.as_ref(), "delay_ms", MILLISECOND, SECS_MAX)?;
         Ok(Dependency { request, event, delay: delay.unwrap_or_default() })
     }
 }

@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{
+use super::blocks::{SECOND, 
     Delivery, IdList, LastBlock, Names, NodeId, Sharing, blank, blocks, count, objects, origin,
-    required, secs, text, wrong,
+    required, time, text, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};
@@ -120,7 +120,7 @@ impl Found {
         let chat = required(row.chat_id.as_ref(), "chat_id")?;
         let chat = chat.as_u64().ok_or_else(|| wrong(chat, "an integer from 0", "chat_id"))?;
         let parent = parent_chat(row.parent_chat_id.as_ref())?;
-        let at = secs(row.timestamp.as_ref(), "timestamp", 1.0, LATEST)?;
+        let at = time(row.timestamp.as_ref(), "timestamp", SECOND, LATEST)?;
         let at = required(at, "timestamp")?;
         let prompt = count(row.input_length.as_ref(), "input_length", 1)?;
         let prompt = required(prompt, "input_length")?;

@@ -13,7 +13,9 @@ mod share;
 mod tree;
 mod whole;
 
-pub(super) use fields::{SECS_MAX, TOKENS_MAX, count, names, required, secs, text, wrong};
+pub(super) use fields::{
+    MILLISECOND, SECOND, SECS_MAX, TOKENS_MAX, count, names, required, text, time, wrong,
+};
 pub(super) use ids::{IdList, IdRun, blocks};
 pub(super) use rows::{object, objects};
 pub(super) use session::{Delivery, Names, PERSON_PAUSE, blank, origin};

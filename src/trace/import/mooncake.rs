@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{
+use super::blocks::{MILLISECOND, 
     Delivery, IdList, LastBlock, NodeId, PERSON_PAUSE, Sharing, blank, blocks, count, objects,
-    origin, required, secs, wrong,
+    origin, required, time, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};
@@ -21,8 +21,6 @@ use crate::units::{Span, Tokens};
 
 /// Tokens in a block, unless the user says otherwise.
 const BLOCK_SIZE: u64 = 512;
-/// Seconds in a millisecond.
-const MILLI: f64 = 1e-3;
 /// The latest timestamp, in seconds: dates of this century included.
 const LATEST: f64 = 4e9;
 /// The longest delay: ten years, in seconds.
@@ -127,8 +125,8 @@ impl Found {
     }
 
     fn add(&mut self, row: RawRow) -> Result<()> {
-        let at = secs(row.timestamp.as_ref(), "timestamp", MILLI, LATEST)?;
-        let delay = secs(row.delay.as_ref(), "delay", MILLI, DELAY_MAX)?;
+        let at = time(row.timestamp.as_ref(), "timestamp", MILLISECOND, LATEST)?;
+        let delay = time(row.delay.as_ref(), "delay", MILLISECOND, DELAY_MAX)?;
         let prompt = count(row.input_length.as_ref(), "input_length", 1)?;
         let prompt = required(prompt, "input_length")?;
         let output = count(row.output_length.as_ref(), "output_length", 0)?;

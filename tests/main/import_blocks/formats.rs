@@ -256,7 +256,7 @@ fn bad_rows_name_line_and_field() {
         ("mooncake", mooncake, ":0,", ":\"now\",", "timestamp: found `\"now\"`"),
         ("mooncake", mooncake, ":5,", ":0,", "input_length: found `0`, allowed: an integer from 1"),
         ("mooncake", mooncake, ":1,", ":1.5,", "output_length: found `1.5`"),
-        ("mooncake", mooncake, "[1]", "[-1]", "62: invalid value: integer `-1`"),
+        ("mooncake", mooncake, "[1]", "[-1]", ":2:64: invalid value: integer `-1`"),
         ("mooncake", mooncake, ",\"hash_ids\":[1]", "", "hash_ids: the value is missing"),
         (
             "mooncake",

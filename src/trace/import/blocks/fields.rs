@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::diag::{Error, Result};
-use crate::units::Span;
+use crate::units::{NANOS_PER_SEC, Span};
 
 /// More tokens than any prompt or answer has; beyond it a number is a mistake.
 pub(in crate::trace::import) const TOKENS_MAX: u64 = 100_000_000;
@@ -42,19 +42,26 @@ pub(in crate::trace::import) fn count(
     }
 }
 
-/// A length of time of at most `most` seconds, given in `unit` seconds.
-pub(in crate::trace::import) fn secs(
+/// Nanoseconds in the units of time in which a field may be.
+pub(in crate::trace::import) const SECOND: u64 = NANOS_PER_SEC;
+pub(in crate::trace::import) const MILLISECOND: u64 = NANOS_PER_SEC / 1_000;
+
+/// A length of time of at most `most` seconds, given in units of so many nanoseconds.
+pub(in crate::trace::import) fn time(
     value: Option<&Value>,
     field: &str,
-    unit: f64,
+    unit: u64,
     most: f64,
 ) -> Result<Option<Span>> {
     let Some(value) = value else { return Ok(None) };
+    let most = most * (NANOS_PER_SEC / unit) as f64;
     match value.as_f64() {
-        Some(number) if (0.0..=most / unit).contains(&number) => {
-            Ok(Some(Span::from_secs_f64(number * unit)))
+        Some(number) if (0.0..=most).contains(&number) => {
+            // The whole part apart, so that dates in milliseconds keep theirs.
+            let part = (number.fract() * unit as f64).round() as u64;
+            Ok(Some(Span(number.trunc() as u64 * unit + part)))
         }
-        _ => Err(wrong(value, format!("a number from 0 to {}", most / unit), field)),
+        _ => Err(wrong(value, format!("a number from 0 to {most}"), field)),
     }
 }
 
@@ -74,4 +81,25 @@ pub(in crate::trace::import) fn names(value: Option<&Value>, field: &str) -> Res
         list.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
     });
     list.ok_or_else(|| wrong(value, "an array of texts", field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_to_the_nanosecond() {
+        let of = |text: &str, unit| {
+            let value = serde_json::from_str(text).unwrap();
+            time(Some(&value), "t", unit, 4e9).map(|span| span.map(|span| span.0))
+        };
+        assert_eq!(of("61.114", SECOND), Ok(Some(61_114_000_000)));
+        assert_eq!(of("3000.000001", MILLISECOND), Ok(Some(3_000_000_001)));
+        assert_eq!(of("1700000001001", MILLISECOND), Ok(Some(1_700_000_001_001_000_000)));
+        assert_eq!(of("1e3", SECOND), Ok(Some(1_000_000_000_000)));
+        for bad in ["-1", "4000000001", "\"1\"", "null"] {
+            assert!(of(bad, SECOND).is_err(), "{bad}");
+        }
+        assert_eq!(time(None, "t", SECOND, 4e9), Ok(None));
+    }
 }

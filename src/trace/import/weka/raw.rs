@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::recorded::{InputTypes, Lane, Recorded, RecordedCall, Scope, Stop};
 use crate::diag::{Error, Result};
 use crate::trace::import::blocks::{
-    IdList, IdRun, SECS_MAX, TOKENS_MAX, blocks, count, names, required, secs, text,
+    IdList, IdRun, MILLISECOND, SECOND, SECS_MAX, TOKENS_MAX, blocks, count, names, required, text,
+    time,
 };
 use crate::units::{Span, Tokens};
 
@@ -135,9 +136,9 @@ fn add_subagent(
 
 /// When a subagent was spawned and whether its spawner waited for it.
 fn check_lane(session: &mut Recorded, entry: &RawEntry, parent: usize) -> Result<Lane> {
-    let t = required(secs(entry.t.as_ref(), "t", 1.0, SECS_MAX)?, "t")?;
+    let t = required(time(entry.t.as_ref(), "t", SECOND, SECS_MAX)?, "t")?;
     let marker = within_limit(session.lanes[parent].spawn + t)?;
-    let duration = secs(entry.duration_ms.as_ref(), "duration_ms", 1e-3, SECS_MAX)?;
+    let duration = time(entry.duration_ms.as_ref(), "duration_ms", MILLISECOND, SECS_MAX)?;
     let launched_async = text(entry.status.as_ref(), "status")? == Some("async_launched");
     let lived = duration.unwrap_or_default();
     session.early_lanes += u64::from(lived > marker);
@@ -151,7 +152,7 @@ fn check_lane(session: &mut Recorded, entry: &RawEntry, parent: usize) -> Result
 }
 
 fn check_call(session: &Recorded, entry: RawEntry, lane: usize) -> Result<RecordedCall> {
-    let t = required(secs(entry.t.as_ref(), "t", 1.0, SECS_MAX)?, "t")?;
+    let t = required(time(entry.t.as_ref(), "t", SECOND, SECS_MAX)?, "t")?;
     let prompt = required(count(entry.prompt.as_ref(), "in", 1)?, "in")?;
     let ids = match (entry.runs, entry.hash_ids) {
         (Some(runs), None) => check_runs(&runs)?,
@@ -191,9 +192,9 @@ fn check_call(session: &Recorded, entry: RawEntry, lane: usize) -> Result<Record
         input,
         stop,
         // A call takes time, so zero says no more than a missing value.
-        api_time: secs(entry.api_time.as_ref(), "api_time", 1.0, SECS_MAX)?
+        api_time: time(entry.api_time.as_ref(), "api_time", SECOND, SECS_MAX)?
             .filter(|time| time.0 > 0),
-        ttft: secs(entry.ttft.as_ref(), "ttft", 1.0, SECS_MAX)?,
+        ttft: time(entry.ttft.as_ref(), "ttft", SECOND, SECS_MAX)?,
     })
 }
 
