@@ -9,6 +9,7 @@ mod main {
     mod given;
     mod golden;
     mod import_blocks;
+    mod import_plain;
     mod import_spendlogs;
     mod import_weka;
     mod livelock;

@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{MILLISECOND, 
-    Delivery, IdList, LastBlock, Names, NodeId, SECS_MAX, Sharing, blank, blocks, count, objects,
-    origin, required, time, text, wrong,
+use super::blocks::{
+    Delivery, IdList, LastBlock, MILLISECOND, Names, NodeId, SECS_MAX, Sharing, blank, blocks,
+    count, objects, origin, required, text, time, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};

@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{SECOND, 
-    Delivery, IdList, LastBlock, Names, NodeId, Sharing, blank, blocks, count, objects, origin,
-    required, time, text, wrong,
+use super::blocks::{
+    Delivery, IdList, LastBlock, Names, NodeId, SECOND, Sharing, blank, blocks, count, objects,
+    origin, required, text, time, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};

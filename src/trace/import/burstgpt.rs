@@ -118,7 +118,10 @@ fn parse(row: &Row<'_>, symbols: &mut Symbols) -> Result<(Flat, bool)> {
     let output = row.tokens(RESPONSE)?;
     let total = row.text(TOTAL)?;
     let total_fits = total.is_empty() || row.tokens(TOTAL)? == prompt + output;
-    let session = row.text(SESSION)?;
+    let session = row.name(SESSION)?;
+    if session.starts_with('@') {
+        return Err(row.unfit(SESSION, session, "an id without a leading `@`"));
+    }
     let duration = match NOTHING.contains(&row.text(ELAPSED)?) {
         true => None,
         false => Some(row.secs(ELAPSED)?),
@@ -130,7 +133,7 @@ fn parse(row: &Row<'_>, symbols: &mut Symbols) -> Result<(Flat, bool)> {
         output,
         model: symbols.of(row.name(MODEL)?),
         profile: symbols.of(row.name(LOG_TYPE)?),
-        session: symbols.of(if NOTHING.contains(&session) { "" } else { row.name(SESSION)? }),
+        session: symbols.of(if NOTHING.contains(&session) { "" } else { session }),
         failed: output == Tokens::ZERO,
         duration,
     };

@@ -90,6 +90,8 @@ pub struct Found {
 /// # Errors
 /// If it cannot be read, is none of the kinds, or could be several.
 pub fn detect(path: &Path) -> Result<Found> {
+    // Whoever imports it then begins at its start again.
+    lines::check_rereadable(path)?;
     let mut head = Vec::new();
     let source = lines::open(path, &Arc::new(Progress::default()))?;
     source

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::chain::{self, Growth, Step};
 use super::table::{Column, Row, Table};
-use super::{BadRows, Job, Sink, plain_call};
+use super::{BadRows, Job, Sink, lines, plain_call};
 use crate::diag::{Error, Result, Warning};
 use crate::trace::check::numbered_id;
 use crate::trace::record::{Call, Cause, Name, Session, Status};
@@ -114,7 +114,7 @@ pub(super) fn read(job: &Job, form: &mut Form, sink: &mut dyn Sink) -> Result<(S
     let mut symbols = Symbols::default();
     let mut scan = Scan::default();
     for file in &job.files {
-        check_reread(file)?;
+        lines::check_rereadable(file)?;
         each(job, file, form, &mut symbols, &mut scan, &mut |_, _| Ok(()))?;
     }
     scan.bad.settle(job.options.skip_bad)?;
@@ -144,17 +144,6 @@ pub(super) fn read(job: &Job, form: &mut Form, sink: &mut dyn Sink) -> Result<(S
         })?;
     }
     Ok((scan, chained))
-}
-
-/// What cannot be read twice cannot be read so.
-fn check_reread(file: &Path) -> Result<()> {
-    match std::fs::metadata(file) {
-        Ok(data) if data.is_file() => Ok(()),
-        Ok(_) => Err(Error::new("this is no regular file, and it must be read twice")
-            .in_file(file.display())
-            .help("write the data to a file first, which may be compressed")),
-        Err(error) => Err(Error::io(file, "open the file", &error)),
-    }
 }
 
 /// Hands on every good row of a file, and counts the others.

@@ -75,6 +75,17 @@ pub(super) fn open(path: &Path, progress: &Arc<Progress>) -> Result<Input> {
     unpack(file).map_err(|error| unreadable(path, &error))
 }
 
+/// Refuses a file that cannot be read twice, such as a pipe.
+pub(super) fn check_rereadable(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(data) if data.is_file() => Ok(()),
+        Ok(_) => Err(Error::new("this is no regular file, and it must be read twice")
+            .in_file(path.display())
+            .help("write the data to a file first, which may be compressed")),
+        Err(error) => Err(Error::io(path, "open the file", &error)),
+    }
+}
+
 /// A read that failed, in a user's words.
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> Error {
     Error::io(path, "read the file", error).help("the file may be cut short or damaged")

@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::blocks::{MILLISECOND, 
-    Delivery, IdList, LastBlock, NodeId, PERSON_PAUSE, Sharing, blank, blocks, count, objects,
-    origin, required, time, wrong,
+use super::blocks::{
+    Delivery, IdList, LastBlock, MILLISECOND, NodeId, PERSON_PAUSE, Sharing, blank, blocks, count,
+    objects, origin, required, time, wrong,
 };
 use super::{Count, Done, Job, Options, Report, Sink};
 use crate::diag::{Error, Result};

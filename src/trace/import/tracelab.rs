@@ -119,7 +119,7 @@ impl Found {
         if !round.user.is_empty() && !self.users.contains_key(&round.user) {
             let name = match job.options.keep_ids {
                 true => Name::from(round.user.as_str()),
-                false => Name::from(format!("u{}", self.users.len())),
+                false => Name::from(format!("u{:02}", self.users.len() + 1)),
             };
             self.users.insert(round.user.clone(), name);
         }

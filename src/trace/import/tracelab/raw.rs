@@ -76,6 +76,10 @@ pub(super) struct Round {
 impl Round {
     /// Reads a line.
     pub(super) fn parse(line: &[u8]) -> Result<Self> {
+        if !line.trim_ascii_start().starts_with(b"{") {
+            let start = String::from_utf8_lossy(line).trim().chars().take(20).collect::<String>();
+            return Err(Error::found(start.escape_debug(), "a JSON object, one round"));
+        }
         let raw: RawRound = serde_json::from_slice(line).map_err(|error| {
             let full = error.to_string();
             let place = format!(" at line {} column {}", error.line(), error.column());
