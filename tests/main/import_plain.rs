@@ -253,7 +253,8 @@ fn mini_swe_agent_gaps_are_what_the_estimated_server_time_leaves() {
     }
     assert!(with_gap > 8_000, "{with_gap}");
     // Reasoning does not come back, so the answer that follows it is not a prefix of anything.
-    let reasoned = "session,step,t_s,prompt_tokens,completion_tokens,cached_tokens,reasoning_tokens\n\
+    let reasoned = "session,step,t_s,prompt_tokens,completion_tokens,cached_tokens,\
+                    reasoning_tokens\n\
                     r,0,0,100,50,0,20\nr,1,9,140,5,0,0\nr,2,20,160,5,,0\nr,3,30,150,5,80,0\n";
     let (trace, _) = desk.import("mini-swe-agent", &desk.write("r.csv", reasoned), &[]);
     let kept: Vec<u64> = calls(&trace).map(|call| call.kept_tokens.0).collect();
@@ -290,8 +291,9 @@ fn tracelab_rounds_without_times_are_placed_and_counted() {
     let desk = Desk::new();
     let round = |index: u32, total: u32, events: &str, tools: &str| {
         format!(
-            r#"{{"provider":"claude","user":"ann","session_id":"s","round_index":{index},"model":"m",
-            "trace_key":"k{index}","input_tokens_total":{total},"prefix_tokens":0,
+            r#"{{"provider":"claude","user":"ann","session_id":"s","model":"m",
+            "round_index":{index},"trace_key":"k{index}","input_tokens_total":{total},
+            "prefix_tokens":0,
             "newly_append_tokens":{total},"output_tokens":120,"tools":[{tools}],
             "timing_events":[{events}]}}"#
         )

@@ -40,7 +40,7 @@ pub fn command(name: &'static str, about: &'static str, settings: &[Setting]) ->
                 .short('o')
                 .long("output")
                 .value_name("OUT")
-                .help("The trace to write: X.csv, X.csv.gz or X.csv.zst; X.meta.json is put beside it")
+                .help("Trace to write: X.csv, X.csv.gz or X.csv.zst; X.meta.json goes beside it")
                 .required(true)
                 .value_parser(value_parser!(PathBuf)),
         )
@@ -80,9 +80,9 @@ fn argument(setting: Setting) -> Arg {
             .help("Output tokens per second of calls whose duration was not recorded")
             .default_value("60")
             .value_parser(value_parser!(f64)),
-        Setting::KeepIds => arg
-            .help("Keep the sessions' ids instead of numbering them")
-            .action(ArgAction::SetTrue),
+        Setting::KeepIds => {
+            arg.help("Keep the sessions' ids instead of numbering them").action(ArgAction::SetTrue)
+        }
         Setting::Only => arg
             .value_name("ID")
             .help("Import only these sessions, by their ids in the file")
@@ -90,11 +90,11 @@ fn argument(setting: Setting) -> Arg {
             .action(ArgAction::Append),
         Setting::MaxContext => arg
             .value_name("N")
-            .help("Leave out sessions with a call of more than N tokens, prompt and output together")
+            .help("Leave out sessions with a call of more than N tokens, prompt and output")
             .value_parser(value_parser!(u64)),
         Setting::MaxSpan => arg
             .value_name("SECONDS")
-            .help("Leave out sessions that last longer, from their start to the end of their last call")
+            .help("Leave out sessions that last longer, from start to the end of the last call")
             .value_parser(seconds()),
         Setting::BlockSize => arg
             .value_name("TOKENS")

@@ -23,8 +23,11 @@ const ROUNDS: &str = concat!(
     "\n"
 );
 
-/// Format, a good file, and rows that are bad, each with what is said of it.
-fn bad_rows() -> Vec<(&'static str, &'static str, Vec<(String, &'static str)>)> {
+/// A row that is bad, and what is said of it.
+type BadRow = (String, &'static str);
+
+/// Formats, each with a good file and bad rows.
+fn bad_rows() -> Vec<(&'static str, &'static str, Vec<BadRow>)> {
     let row = |text: &str| text.to_owned();
     let round = |from: &str, to: &str| ROUNDS.trim_end().replacen(from, to, 1);
     vec![
@@ -194,7 +197,9 @@ proptest! {
 
     #[test]
     fn numbers_of_any_size_keep_the_rules(
-        rows in prop::collection::vec((0u64..40, 0u64..3, 0u64..1_000, 0u64..400, 0u64..1_500), 1..25),
+        rows in prop::collection::vec(
+            (0u64..40, 0u64..3, 0u64..1_000, 0u64..400, 0u64..1_500), 1..25,
+        ),
         outputs in prop::sample::select(Outputs::ALL.to_vec()),
     ) {
         let desk = Desk::new();
@@ -205,7 +210,8 @@ proptest! {
             burst += &format!("{at},{session_text},{cached},m,{prompt},{output},x\n");
             let reasoning = output / 3 * (at % 2);
             let cached = cached.min(prompt);
-            steps += &format!("{session},{number},{at},{prompt},{output},{cached},{reasoning},0,g,stop\n");
+            steps += &format!("{session},{number},{at},{prompt},{output},{cached},{reasoning},");
+            steps += "0,g,stop\n";
         }
         try_import(Format::BurstGpt, &desk.write("b", burst), false, outputs);
         try_import(Format::MiniSweAgent, &desk.write("s", steps), false, outputs);

@@ -49,7 +49,7 @@ const SAMPLES: [(Kind, &str); 22] = [
     ),
     (
         Kind::SpendLogs,
-        r#"{"data":[{"request_id":"1","call_type":"acompletion","startTime":"x","prompt_tokens":9}]}"#,
+        r#"{"data":[{"request_id":"1","call_type":"a","startTime":"x","prompt_tokens":9}]}"#,
     ),
     (Kind::SpendLogs, r#"[{"request_id":"1","startTime":"x","prompt_tokens":9},{"request_id":"2"#),
     (
@@ -68,7 +68,8 @@ const SAMPLES: [(Kind, &str); 22] = [
     ),
     (
         Kind::Weka,
-        r#"{"id":"a","block_size":64,"hash_id_scope":"global","requests":[{"in":70,"runs":[[1,1]]}]}"#,
+        r#"{"id":"a","block_size":64,"hash_id_scope":"global",
+            "requests":[{"in":70,"runs":[[1,1]]}]}"#,
     ),
     (
         Kind::Weka,
@@ -91,7 +92,8 @@ const SAMPLES: [(Kind, &str); 22] = [
     ),
     (
         Kind::AgenticMooncake,
-        r#"{"schema":"dynamo.agentic_mooncake","version":2,"block_size":512,"hash_id_scope":"local"}"#,
+        r#"{"schema":"dynamo.agentic_mooncake","version":2,"block_size":512,
+            "hash_id_scope":"local"}"#,
     ),
     (
         Kind::TraceLab,
