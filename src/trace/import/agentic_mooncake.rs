@@ -160,7 +160,7 @@ struct Found {
     numbers: FxHashMap<Name, u32>,
     plays: Vec<(Name, NodeId)>,
     /// Rows by play and request.
-    rows: FxHashMap<(u32, Name), u32>,
+    by_id: FxHashMap<(u32, Name), u32>,
     names: Names,
     priorities: u64,
 }
@@ -175,7 +175,7 @@ impl Default for Found {
             requests: Vec::new(),
             numbers: FxHashMap::default(),
             plays: Vec::new(),
-            rows: FxHashMap::default(),
+            by_id: FxHashMap::default(),
             names: Names::default(),
             priorities: 0,
         }
@@ -249,7 +249,7 @@ impl Found {
         let play = Name::from(play);
         let known = self.numbers.get(&play).copied();
         let request = Name::from(request);
-        if known.is_some_and(|number| self.rows.contains_key(&(number, request.clone()))) {
+        if known.is_some_and(|number| self.by_id.contains_key(&(number, request.clone()))) {
             let error = Error::new(format!("the play has a request `{request}` already"));
             return Err(error.in_field("request_id"));
         }
@@ -259,7 +259,7 @@ impl Found {
         self.priorities += u64::from(row.priority.is_some_and(|priority| !priority.is_null()));
         let prompt = Tokens(prompt);
         let end = self.sharing.add(self.plays[number as usize].1, number, &ids, prompt);
-        self.rows.insert((number, request), self.requests.len() as u32);
+        self.by_id.insert((number, request), self.requests.len() as u32);
         self.requests.push(Request {
             play: number,
             agent: self.names.get(agent),
@@ -294,7 +294,7 @@ impl Found {
         let same =
             |a: &u32, b: &u32| self.requests[*a as usize].play == self.requests[*b as usize].play;
         for rows in by_play.chunk_by(same) {
-            let play = play::play(rows, &self.requests, &self.rows, &blank, &job.options);
+            let play = play::play(rows, &self.requests, &self.by_id, &blank, &job.options);
             for Unusable { row, error } in play.unusable {
                 let (file, line) = self.requests[row as usize].place;
                 let file: &Path = &job.files[file as usize];

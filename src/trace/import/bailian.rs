@@ -94,7 +94,7 @@ struct Found {
     space: NodeId,
     requests: Vec<Request>,
     /// Rows by `chat_id`.
-    rows: FxHashMap<u64, u32>,
+    by_chat: FxHashMap<u64, u32>,
     sessions: u32,
     orphans: u64,
     names: Names,
@@ -109,7 +109,7 @@ impl Found {
             space: sharing.space(),
             sharing,
             requests: Vec::new(),
-            rows: FxHashMap::default(),
+            by_chat: FxHashMap::default(),
             sessions: 0,
             orphans: 0,
             names: Names::default(),
@@ -130,14 +130,14 @@ impl Found {
         let turn = u32::try_from(turn).unwrap_or(u32::MAX).saturating_sub(1);
         let kind = text(row.kind.as_ref(), "type")?.unwrap_or_default();
         let IdList(ids) = required(row.hash_ids, "hash_ids")?;
-        if self.rows.contains_key(&chat) {
+        if self.by_chat.contains_key(&chat) {
             return Err(
                 Error::new(format!("the request {chat} is given twice")).in_field("chat_id")
             );
         }
         self.last_block.check(blocks(&ids), prompt, self.block_size)?;
         // Nothing below fails, so a bad row leaves no trace.
-        let known = parent.and_then(|parent| self.rows.get(&parent)).copied();
+        let known = parent.and_then(|parent| self.by_chat.get(&parent)).copied();
         let known = known.filter(|row| self.requests[*row as usize].at <= at);
         self.orphans += u64::from(parent.is_some() && known.is_none());
         let session = match known {
@@ -149,7 +149,7 @@ impl Found {
         };
         let prompt = Tokens(prompt);
         let end = self.sharing.add(self.space, session, &ids, prompt);
-        self.rows.insert(chat, self.requests.len() as u32);
+        self.by_chat.insert(chat, self.requests.len() as u32);
         let kind = self.names.get(kind);
         self.requests.push(Request { session, at, parent: known, turn, kind, prompt, output, end });
         Ok(())

@@ -96,7 +96,7 @@ struct Found {
     /// Names of sessions by number, empty where there is none.
     names: Vec<Name>,
     /// Number and latest timestamp of sessions by name.
-    sessions: FxHashMap<String, (u32, Span)>,
+    by_name: FxHashMap<String, (u32, Span)>,
     nobody: Name,
     priorities: u64,
 }
@@ -118,7 +118,7 @@ impl Found {
             sharing,
             turns: Vec::new(),
             names: Vec::new(),
-            sessions: FxHashMap::default(),
+            by_name: FxHashMap::default(),
             nobody: Name::default(),
             priorities: 0,
         }
@@ -133,7 +133,7 @@ impl Found {
         let output = Tokens(required(output, "output_length")?);
         let IdList(ids) = required(row.hash_ids, "hash_ids")?;
         let name = session_name(row.session_id.as_ref())?;
-        let known = name.as_ref().and_then(|name| self.sessions.get(name)).copied();
+        let known = name.as_ref().and_then(|name| self.by_name.get(name)).copied();
         if known.is_none() && at.is_none() {
             let error = Error::new("the first row of a session has none").in_field("timestamp");
             return Err(error);
@@ -150,7 +150,7 @@ impl Found {
             self.names.push(name.as_deref().map_or(self.nobody.clone(), Name::from));
         }
         if let Some(name) = name {
-            self.sessions.insert(name, (session, at.unwrap_or(at_least)));
+            self.by_name.insert(name, (session, at.unwrap_or(at_least)));
         }
         self.priorities += u64::from(row.priority.is_some_and(|priority| !priority.is_null()));
         let prompt = Tokens(prompt);

@@ -7,7 +7,7 @@
 //! which it agrees longest, and two contexts have exactly as much in common as their ids say.
 
 use super::ids::IdRun;
-use super::tree::{Mark, NodeId, Tree};
+use super::tree::{Mark, Node, NodeId, Tree};
 use crate::trace::check::surely_finished;
 use crate::trace::import::Outputs;
 use crate::trace::record::{Base, Call, Name, SharedContext};
@@ -113,7 +113,7 @@ impl Sharing {
         let mut outputs_kept = 0;
         for (number, &end) in ends.iter().enumerate() {
             let own = self.tree.upwards(end, |node| node.mark.latest.0 == session);
-            let shared = self.tree.upwards(end, |node| is_prefix(node.mark.ends, node));
+            let shared = self.tree.upwards(end, is_prefix);
             let [own_blocks, shared_blocks] = [own, shared].map(|node| self.tree.node(node).depth);
             if own_blocks > 0 && own_blocks >= shared_blocks {
                 let base = self.tree.node(own).mark.latest.1;
@@ -213,7 +213,7 @@ impl Sharing {
 }
 
 /// Whether prompts of two sessions agree up to this node and no further.
-fn is_prefix(ends: u32, node: &super::tree::Node<Passing>) -> bool {
+fn is_prefix(node: &Node<Passing>) -> bool {
     // Two branches of which no two prompts belong to two sessions would be one session's.
-    node.fan_out() + ends as usize >= 2 && node.mark.several_sessions
+    node.fan_out() + node.mark.ends as usize >= 2 && node.mark.several_sessions
 }
