@@ -30,6 +30,14 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
+/// Rows that are written over several lines, each begun by `{"`.
+fn joined(text: &str) -> String {
+    let lines = text.lines().map(str::trim);
+    lines
+        .map(|line| if line.starts_with("{\"") { format!("\n{line}") } else { line.into() })
+        .collect()
+}
+
 /// Imports text as one file of a format.
 fn try_import(format: &str, text: &str, options: &Options) -> Result<(Trace, Done)> {
     let folder = folder();

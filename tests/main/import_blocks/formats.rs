@@ -7,9 +7,12 @@ use tonnage::trace::meta::PartialBlock;
 use tonnage::trace::record::{After, AfterEvent, Base, Call, Cause, Trace};
 use tonnage::units::{Span, Tokens};
 
-use super::{after, error_of, folder, import, tonnage, try_import};
+use super::{after, error_of, folder, import, joined, tonnage, try_import};
 
-const HEADER: &str = r#"{"schema":"dynamo.agentic_mooncake","version":2,"block_size":10,"hash_id_scope":"local","source":{"format":"test","digest":"x"}}"#;
+const HEADER: &str = concat!(
+    r#"{"schema":"dynamo.agentic_mooncake","version":2,"block_size":10,"#,
+    r#""hash_id_scope":"local","source":{"format":"test","digest":"x"}}"#,
+);
 
 fn bases(trace: &Trace) -> Vec<Vec<(Base, u64)>> {
     let of_call = |call: &Call| (call.base.clone(), call.kept_tokens.0);
@@ -32,7 +35,7 @@ fn mooncake_rows_without_a_session_share_by_their_ids() {
 
         {"timestamp": 400.5, "input_length": 1300, "output_length": 0, "hash_ids": [1, 2, 3]}
     "#;
-    let (trace, done) = import("mooncake", rows);
+    let (trace, done) = import("mooncake", &joined(rows));
     let at: Vec<f64> = trace.sessions.iter().map(|s| s.calls[0].at.secs()).collect();
     assert_eq!(at, [0.0, 0.25, 0.4005]);
     // Two whole blocks are common to all, and the two equal prompts agree to their last token.
@@ -53,15 +56,20 @@ fn mooncake_rows_without_a_session_share_by_their_ids() {
 #[test]
 fn mooncake_turns_of_a_session_wait_for_the_one_before() {
     let rows = r#"
-        {"session_id": "a", "timestamp": 1000, "input_length": 20, "output_length": 60, "hash_ids": [1, 2]}
-        {"session_id": 7, "timestamp": 1500, "input_length": 25, "output_length": 5, "hash_ids": [1, 9, 10]}
-        {"session_id": "a", "delay": 500, "input_length": 95, "output_length": 5, "hash_ids": [1, 2, 3, 4, 5, 6, 7, 8, 20, 21]}
-        {"session_id": "a", "timestamp": 80000, "input_length": 30, "output_length": 5, "hash_ids": [1, 2, 40]}
-        {"session_id": "a", "timestamp": 82000, "delay": 1250.5, "input_length": 40, "output_length": 5, "hash_ids": [1, 2, 40, 41]}
+        {"session_id": "a", "timestamp": 1000, "input_length": 20, "output_length": 60,
+            "hash_ids": [1, 2]}
+        {"session_id": 7, "timestamp": 1500, "input_length": 25, "output_length": 5,
+            "hash_ids": [1, 9, 10]}
+        {"session_id": "a", "delay": 500, "input_length": 95, "output_length": 5,
+            "hash_ids": [1, 2, 3, 4, 5, 6, 7, 8, 20, 21]}
+        {"session_id": "a", "timestamp": 80000, "input_length": 30, "output_length": 5,
+            "hash_ids": [1, 2, 40]}
+        {"session_id": "a", "timestamp": 82000, "delay": 1250.5, "input_length": 40,
+            "output_length": 5, "hash_ids": [1, 2, 40, 41]}
     "#;
     let options =
         Options { block_size: Some(10), keep_ids: true, assume_tps: 30.0, ..Options::default() };
-    let (trace, done) = try_import("mooncake", rows, &options).unwrap();
+    let (trace, done) = try_import("mooncake", &joined(rows), &options).unwrap();
     assert_eq!(trace.sessions.iter().map(|s| &*s.id).collect::<Vec<_>>(), ["a", "7"]);
     let calls = &trace.sessions[0].calls;
     // The second has no time: 1 s + 60 tokens at 30/s, then the delay.
@@ -81,7 +89,7 @@ fn mooncake_turns_of_a_session_wait_for_the_one_before() {
     let assumed: Vec<u64> = done.report.assumed.iter().map(|assumed| assumed.count).collect();
     assert_eq!(assumed, [1, 1, 0]);
     let dropped = Options { outputs: Outputs::Dropped, ..options };
-    let (trace, _) = try_import("mooncake", rows, &dropped).unwrap();
+    let (trace, _) = try_import("mooncake", &joined(rows), &dropped).unwrap();
     assert_eq!(bases(&trace)[0][1], (Base::Call(0), 20));
 }
 
@@ -91,7 +99,7 @@ fn dates_become_times_from_the_first_of_them() {
         {"timestamp": 1700000000250, "input_length": 5, "output_length": 9, "hash_ids": [1]}
         {"timestamp": 1700000001000, "input_length": 5, "output_length": 7, "hash_ids": [2]}
     "#;
-    let (trace, done) = import("mooncake", rows);
+    let (trace, done) = import("mooncake", &joined(rows));
     let at: Vec<f64> = trace.sessions.iter().map(|s| s.calls[0].at.secs()).collect();
     assert_eq!(at, [0.0, 0.75]);
     assert_eq!(done.meta.start.as_deref(), Some("2023-11-14T22:13:20.25Z"));
@@ -115,14 +123,20 @@ fn partial_blocks_have_ids_in_all_rows_or_in_none() {
 #[test]
 fn bailian_chats_are_sessions() {
     let rows = r#"
-        {"chat_id": 10, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 40, "output_length": 30, "type": "text", "turn": 1, "hash_ids": [1, 2, 3]}
-        {"chat_id": 11, "parent_chat_id": -1, "timestamp": 62, "input_length": 20, "output_length": 5, "type": "search", "turn": 1, "hash_ids": [1, 9]}
-        {"chat_id": 12, "parent_chat_id": 10, "timestamp": 70.614, "input_length": 80, "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 4, 5, 6]}
-        {"chat_id": 13, "parent_chat_id": 12, "timestamp": 90, "input_length": 85, "output_length": 5, "type": "image", "turn": 3, "hash_ids": [1, 2, 4, 5, 6, 7]}
-        {"chat_id": 14, "parent_chat_id": 10, "timestamp": 95, "input_length": 41, "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 30]}
-        {"chat_id": 15, "parent_chat_id": 99, "timestamp": 96, "input_length": 15, "output_length": 5, "type": "text", "turn": 4, "hash_ids": [70]}
+        {"chat_id": 10, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 40,
+            "output_length": 30, "type": "text", "turn": 1, "hash_ids": [1, 2, 3]}
+        {"chat_id": 11, "parent_chat_id": -1, "timestamp": 62, "input_length": 20,
+            "output_length": 5, "type": "search", "turn": 1, "hash_ids": [1, 9]}
+        {"chat_id": 12, "parent_chat_id": 10, "timestamp": 70.614, "input_length": 80,
+            "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 4, 5, 6]}
+        {"chat_id": 13, "parent_chat_id": 12, "timestamp": 90, "input_length": 85,
+            "output_length": 5, "type": "image", "turn": 3, "hash_ids": [1, 2, 4, 5, 6, 7]}
+        {"chat_id": 14, "parent_chat_id": 10, "timestamp": 95, "input_length": 41,
+            "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 30]}
+        {"chat_id": 15, "parent_chat_id": 99, "timestamp": 96, "input_length": 15,
+            "output_length": 5, "type": "text", "turn": 4, "hash_ids": [70]}
     "#;
-    let (trace, done) = import("bailian", rows);
+    let (trace, done) = import("bailian", &joined(rows));
     assert_eq!(trace.sessions.iter().map(|s| s.calls.len()).collect::<Vec<_>>(), [4, 1, 1]);
     let calls = &trace.sessions[0].calls;
     assert_eq!(calls[0].at.secs(), 61.114);
@@ -156,11 +170,22 @@ fn agentic(rows: &[&str]) -> String {
 #[test]
 fn agentic_requests_are_sent_when_what_they_wait_for_has_happened() {
     let text = agentic(&[
-        "{'request_id':'d','play_id':'p','session_id':'main','model':'m','input_length':45,'output_length':5,'hash_ids':[1,2,3,4,5],'not_before_ms':0,'dependencies':[{'request_id':'a','trigger':'completion','delay_ms':0,'relation':'sequence'},{'request_id':'c','trigger':'completion','delay_ms':250,'relation':'join'}]}",
-        "{'request_id':'a','play_id':'p','session_id':'main','model':'m','input_length':25,'output_length':12,'hash_ids':[1,2,3],'not_before_ms':5000,'recorded_api_time_ms':2000}",
-        "{'request_id':'b','play_id':'p','session_id':'sub','model':'n','input_length':20,'output_length':60,'hash_ids':[1,8],'not_before_ms':0,'dependencies':[{'request_id':'a','trigger':'dispatch','delay_ms':500.5,'relation':'spawn'}]}",
-        "{'request_id':'c','play_id':'p','session_id':'sub','model':'n','input_length':30,'output_length':120,'hash_ids':[1,8,9],'not_before_ms':20000,'dependencies':[{'request_id':'b','trigger':'completion','delay_ms':10,'relation':'replay_barrier'}]}",
-        "{'request_id':'a','play_id':'q','session_id':'main','model':'m','input_length':25,'output_length':12,'hash_ids':[1,2,3],'not_before_ms':7000}",
+        "{'request_id':'d','play_id':'p','session_id':'main','model':'m','input_length':45,\
+         'output_length':5,'hash_ids':[1,2,3,4,5],'not_before_ms':0,'dependencies':[\
+         {'request_id':'a','trigger':'completion','delay_ms':0,'relation':'sequence'},\
+         {'request_id':'c','trigger':'completion','delay_ms':250,'relation':'join'}]}",
+        "{'request_id':'a','play_id':'p','session_id':'main','model':'m','input_length':25,\
+         'output_length':12,'hash_ids':[1,2,3],'not_before_ms':5000,\
+         'recorded_api_time_ms':2000}",
+        "{'request_id':'b','play_id':'p','session_id':'sub','model':'n','input_length':20,\
+         'output_length':60,'hash_ids':[1,8],'not_before_ms':0,'dependencies':[\
+         {'request_id':'a','trigger':'dispatch','delay_ms':500.5,'relation':'spawn'}]}",
+        "{'request_id':'c','play_id':'p','session_id':'sub','model':'n','input_length':30,\
+         'output_length':120,'hash_ids':[1,8,9],'not_before_ms':20000,'dependencies':[\
+         {'request_id':'b','trigger':'completion','delay_ms':10,\
+         'relation':'replay_barrier'}]}",
+        "{'request_id':'a','play_id':'q','session_id':'main','model':'m','input_length':25,\
+         'output_length':12,'hash_ids':[1,2,3],'not_before_ms':7000}",
     ]);
     let options = Options { keep_ids: true, ..Options::default() };
     let (trace, done) = try_import("agentic-mooncake", &text, &options).unwrap();
@@ -191,7 +216,8 @@ fn agentic_requests_are_sent_when_what_they_wait_for_has_happened() {
 
 #[test]
 fn agentic_files_of_another_kind_are_refused() {
-    let row = "{'request_id':'a','play_id':'p','session_id':'s','model':'m','input_length':5,'output_length':1,'hash_ids':[1],'not_before_ms':0}";
+    let row = "{'request_id':'a','play_id':'p','session_id':'s','model':'m',\
+     'input_length':5,'output_length':1,'hash_ids':[1],'not_before_ms':0}";
     let good = agentic(&[row]);
     assert_eq!(import("agentic-mooncake", &good).0.sessions.len(), 1);
     let skip = Options { skip_bad: true, ..Options::default() };
@@ -242,8 +268,15 @@ fn rows_that_others_make_useless_are_bad_rows() {
 #[test]
 fn bad_rows_name_line_and_field() {
     let mooncake = r#"{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1]}"#;
-    let bailian = r#"{"chat_id":1,"parent_chat_id":-1,"timestamp":0,"input_length":5,"output_length":1,"type":"text","turn":1,"hash_ids":[1]}"#;
-    let agentic = r#"{"request_id":"a","play_id":"p","session_id":"s","model":"m","input_length":5,"output_length":1,"hash_ids":[1],"not_before_ms":0,"dependencies":[{"request_id":"b","trigger":"completion","delay_ms":0,"relation":"join"}]}"#;
+    let bailian = concat!(
+        r#"{"chat_id":1,"parent_chat_id":-1,"timestamp":0,"input_length":5,"output_length":1,"#,
+        r#""type":"text","turn":1,"hash_ids":[1]}"#,
+    );
+    let agentic = concat!(
+        r#"{"request_id":"a","play_id":"p","session_id":"s","model":"m","input_length":5,"#,
+        r#""output_length":1,"hash_ids":[1],"not_before_ms":0,"dependencies":["#,
+        r#"{"request_id":"b","trigger":"completion","delay_ms":0,"relation":"join"}]}"#,
+    );
     for (format, row, from, to, said) in [
         (
             "mooncake",

@@ -172,7 +172,8 @@ proptest! {
             prop_assert_eq!(&session.id, &again.id);
             prop_assert_eq!(session.calls.len(), again.calls.len());
             for (call, again) in session.calls.iter().zip(&again.calls) {
-                prop_assert_eq!((call.at, call.gap, &call.after), (again.at, again.gap, &again.after));
+                prop_assert_eq!((call.at, call.gap), (again.at, again.gap));
+                prop_assert_eq!(&call.after, &again.after);
                 prop_assert_eq!(call.prompt_tokens, again.prompt_tokens);
                 prop_assert_eq!(call.output_tokens, again.output_tokens);
                 prop_assert_eq!((call.lane, &call.model), (again.lane, &again.model));
@@ -194,7 +195,8 @@ proptest! {
         let mut text = Vec::new();
         let options = Options { block_size, partial_block };
         let report = export::mooncake::export(&mut items(&trace), &options, &mut text).unwrap();
-        prop_assert_eq!(report.calls, trace.sessions.iter().map(|s| s.calls.len() as u64).sum::<u64>());
+        let calls: usize = trace.sessions.iter().map(|session| session.calls.len()).sum();
+        prop_assert_eq!(report.calls, calls as u64);
         let again = back("mooncake", &text, Some(block_size));
         prop_assert_eq!(again.sessions.len(), trace.sessions.len());
         for (session, again) in trace.sessions.iter().zip(&again.sessions) {
@@ -309,11 +311,20 @@ fn the_form_of_the_rows_is_the_one_that_others_read() {
     let rows: Vec<&str> = str::from_utf8(&text).unwrap().lines().collect();
     assert_eq!(
         rows[0],
-        r#"{"schema":"dynamo.agentic_mooncake","version":2,"block_size":64,"hash_id_scope":"local","source":{"format":"tonnage","digest":"t.csv"}}"#
+        concat!(
+            r#"{"schema":"dynamo.agentic_mooncake","version":2,"block_size":64,"#,
+            r#""hash_id_scope":"local","source":{"format":"tonnage","digest":"t.csv"}}"#,
+        )
     );
     assert_eq!(
         rows[3],
-        r#"{"request_id":"session 0/2","play_id":"session 0","session_id":"session 0.1","model":"small","input_length":137,"output_length":40,"hash_ids":[7,8,9],"not_before_ms":0,"recorded_api_time_ms":2000,"dependencies":[{"request_id":"session 0/0","trigger":"dispatch","delay_ms":3000.0005,"relation":"spawn"}]}"#
+        concat!(
+            r#"{"request_id":"session 0/2","play_id":"session 0","session_id":"session 0.1","#,
+            r#""model":"small","input_length":137,"output_length":40,"hash_ids":[7,8,9],"#,
+            r#""not_before_ms":0,"recorded_api_time_ms":2000,"dependencies":["#,
+            r#"{"request_id":"session 0/0","trigger":"dispatch","delay_ms":3000.0005,"#,
+            r#""relation":"spawn"}]}"#,
+        )
     );
     assert!(
         rows[4].contains(r#""relation":"sequence"},{"request_id":"session 0/2""#),
@@ -327,7 +338,10 @@ fn the_form_of_the_rows_is_the_one_that_others_read() {
     let rows: Vec<&str> = str::from_utf8(&text).unwrap().lines().collect();
     assert_eq!(
         rows[0],
-        r#"{"timestamp":0,"input_length":137,"output_length":40,"hash_ids":[1,2,3],"session_id":"session 0"}"#
+        concat!(
+            r#"{"timestamp":0,"input_length":137,"output_length":40,"hash_ids":[1,2,3],"#,
+            r#""session_id":"session 0"}"#,
+        )
     );
     assert!(rows[2].ends_with(r#""session_id":"session 0","delay":1000.0005}"#), "{}", rows[2]);
 }
