@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::diag::Result;
 
 mod conform;
+mod export;
 mod import;
 mod memory;
 mod replay;
@@ -37,6 +38,8 @@ enum Command {
     Replay(replay::Args),
     /// Turn recorded traffic into a canonical trace
     Import(import::Args),
+    /// Write a trace in the form of another tool
+    Export(export::Args),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
     /// Make one trace of another, or check one
@@ -76,6 +79,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Size(args) => size::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Conform(args) => conform::run(&args),

@@ -1,8 +1,9 @@
-//! Traces: the one record, its readers and writers, checks, statistics, imports, and tools that
-//! make one trace of another.
+//! Traces: the one record, its readers and writers, checks, statistics, imports, exports, and tools
+//! that make one trace of another.
 
 pub mod canonical;
 pub mod check;
+pub mod export;
 pub mod import;
 pub mod lineage;
 pub mod meta;

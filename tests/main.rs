@@ -8,6 +8,7 @@ mod main {
     mod faults;
     mod given;
     mod golden;
+    mod import_blocks;
     mod import_plain;
     mod import_spendlogs;
     mod import_weka;

@@ -1,5 +1,6 @@
 //! `tonnage stats`.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -60,9 +61,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let sizes = |sizes: &[NonZeroU64]| sizes.iter().map(|size| size.get()).collect();
     let block_size = args.block_size.map(NonZeroU64::get);
     let partial_block = args.partial_block.map(PartialBlock::from);
+    let block_size = block_size.or(meta.origin_block_size).unwrap_or(BLOCK_SIZE);
+    let partial_block = partial_block.or(meta.partial_block).unwrap_or(PartialBlock::Drop);
+    // In other blocks than the origin's there is nothing to leave out.
+    let as_origin =
+        Some(block_size) == meta.origin_block_size && partial_block == PartialBlock::Drop;
+    let unnumbered_blocks = if as_origin { meta.unnumbered_blocks } else { BTreeMap::default() };
     let options = Options {
-        block_size: block_size.or(meta.origin_block_size).unwrap_or(BLOCK_SIZE),
-        partial_block: partial_block.or(meta.partial_block).unwrap_or(PartialBlock::Drop),
+        block_size,
+        partial_block,
+        unnumbered_blocks,
         lru: sizes(&args.lru),
         lru_forward: sizes(&args.lru_forward),
     };

@@ -28,6 +28,7 @@ use crate::trace::record::{AfterEvent, Cause, Finish, Item, Status, Trace};
 
 mod input;
 pub(crate) mod new_file;
+pub(crate) mod new_text;
 mod read;
 mod write;
 

@@ -360,7 +360,7 @@ fn output_is_there(call: &Call, session: &Session, number: usize) -> Result<()> 
 ///
 /// Waiting for a call's end or for its dispatch both mean that all it waited for has happened;
 /// only waiting for its end means that it has finished itself.
-fn surely_finished(calls: &[Call], number: usize, base: u32) -> bool {
+pub(crate) fn surely_finished(calls: &[Call], number: usize, base: u32) -> bool {
     let mut seen = FxHashSet::default();
     let mut open = vec![number];
     while let Some(at) = open.pop() {

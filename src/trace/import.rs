@@ -12,7 +12,10 @@ use crate::diag::{Error, Result};
 use crate::trace::record::{Base, Call, Cause, Finish, Name, Status};
 use crate::units::{Span, Tokens};
 
+pub mod agentic_mooncake;
 pub mod azure;
+pub mod bailian;
+mod blocks;
 pub mod burstgpt;
 mod chain;
 pub mod detect;
@@ -22,6 +25,7 @@ mod instant;
 mod job;
 mod lines;
 pub mod mini_swe;
+pub mod mooncake;
 mod options;
 mod report;
 pub mod spendlogs;

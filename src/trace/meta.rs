@@ -1,5 +1,6 @@
 //! The sidecar `NAME.meta.json`: where a trace comes from and how it was made.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -38,6 +39,11 @@ pub struct Meta {
     /// Whether the origin counts a prompt's last, partial block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial_block: Option<PartialBlock>,
+    /// Calls whose last whole block has no id in the origin, which rounded the length of their
+    /// prompts up: by session, call numbers. Statistics in blocks of the origin's size leave that
+    /// block out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unnumbered_blocks: BTreeMap<String, Vec<u32>>,
     /// The command that made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<String>,
@@ -60,6 +66,7 @@ impl Default for Meta {
             time_zone: None,
             origin_block_size: None,
             partial_block: None,
+            unnumbered_blocks: BTreeMap::new(),
             made_by: None,
             notes: Vec::new(),
         }

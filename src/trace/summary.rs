@@ -4,6 +4,8 @@
 //! recorded dispatch. Prompts only are counted, never outputs: a block that a reply filled counts
 //! as new in the first prompt that repeats it.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 
 use crate::diag::Result;
@@ -15,6 +17,7 @@ pub mod blocks;
 pub mod cache;
 mod collect;
 pub mod dist;
+pub mod prompts;
 pub mod sessions;
 pub mod traffic;
 
@@ -31,6 +34,8 @@ pub struct Options {
     pub block_size: u64,
     /// What becomes of a prompt's last, partial block.
     pub partial_block: PartialBlock,
+    /// Calls whose last whole block does not count: by session, call numbers.
+    pub unnumbered_blocks: BTreeMap<String, Vec<u32>>,
     /// Sizes of LRU caches, in blocks, that touch a prompt from its tail to its head.
     pub lru: Vec<u64>,
     /// Sizes of LRU caches that touch a prompt from its head to its tail.
@@ -117,7 +122,7 @@ pub fn summarise(
     items: impl IntoIterator<Item = Result<Item>>,
     options: &Options,
 ) -> Result<Summary> {
-    let mut collector = Collector::new(options.block_size, options.partial_block);
+    let mut collector = Collector::new(options);
     for item in items {
         match item? {
             Item::Context(context) => collector.context(&context)?,

@@ -72,6 +72,7 @@ fn summary(trace: &Trace, block_size: u64) -> Summary {
         partial_block: PartialBlock::Drop,
         lru: vec![3, 20],
         lru_forward: vec![10],
+        unnumbered_blocks: BTreeMap::new(),
     };
     summarise(trace.items().unwrap(), &options).unwrap()
 }

@@ -96,6 +96,10 @@ fn argument(setting: Setting) -> Arg {
             .value_name("SECONDS")
             .help("Leave out sessions that last longer, from start to the end of the last call")
             .value_parser(seconds()),
+        Setting::BlockSize => arg
+            .value_name("TOKENS")
+            .help("Tokens in a block of the origin [default: 512 for mooncake, 16 for bailian]")
+            .value_parser(value_parser!(u64).range(1..=1_000_000)),
     }
 }
 
@@ -153,6 +157,7 @@ fn take(options: &mut Options, setting: Setting, matches: &ArgMatches) {
         }
         Setting::MaxContext => options.max_context = value(matches, name).map(Tokens),
         Setting::MaxSpan => options.max_span = value(matches, name),
+        Setting::BlockSize => options.block_size = value(matches, name),
     }
 }
 

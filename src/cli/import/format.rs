@@ -122,6 +122,7 @@ fn value_text(setting: Setting, options: &Options) -> Option<String> {
         Setting::Only => Some(format!(" ({} ids)", options.only.len())),
         Setting::MaxContext => options.max_context.map(|tokens| format!(" {tokens}")),
         Setting::MaxSpan => options.max_span.map(|span| format!(" {}", span.secs_text())),
+        Setting::BlockSize => options.block_size.map(|tokens| format!(" {tokens}")),
     }
 }
 

@@ -136,6 +136,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
             done.under_way, done.contexts_made
         ));
     }
+    // Calls of sessions that were under way have other numbers now.
+    meta.unnumbered_blocks.clear();
     meta.made_by = Some(made_by(meta.made_by.as_deref(), "cut", &[&args.trace], &options));
     output.finish(&meta)?;
     tell(&told(&done, args));

@@ -205,7 +205,7 @@ fn after(entries: &[After]) -> String {
 }
 
 /// Where the bytes go.
-enum Out<'a> {
+pub(super) enum Out<'a> {
     File(Box<NewFile>),
     Stream(Box<dyn Write + 'a>),
 }
@@ -227,14 +227,14 @@ impl Write for Out<'_> {
 }
 
 /// How they get there.
-enum Encoder<'a> {
+pub(super) enum Encoder<'a> {
     Plain(BufWriter<Out<'a>>),
     Gzip(GzEncoder<BufWriter<Out<'a>>>),
     Zstd(zstd::Encoder<'static, BufWriter<Out<'a>>>),
 }
 
 impl<'a> Encoder<'a> {
-    fn new(out: Out<'a>, compression: Compression) -> io::Result<Self> {
+    pub(super) fn new(out: Out<'a>, compression: Compression) -> io::Result<Self> {
         let out = BufWriter::with_capacity(1 << 16, out);
         Ok(match compression {
             Compression::None => Self::Plain(out),
@@ -246,7 +246,7 @@ impl<'a> Encoder<'a> {
         })
     }
 
-    fn finish(self) -> io::Result<Out<'a>> {
+    pub(super) fn finish(self) -> io::Result<Out<'a>> {
         let out = match self {
             Self::Plain(out) => out,
             Self::Gzip(encoder) => encoder.finish()?,

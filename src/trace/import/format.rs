@@ -1,7 +1,9 @@
 //! The formats that can be imported, by name.
 
-use super::Setting::{AssumeTps, KeepIds, MaxContext, MaxSpan, Only, Outputs, Stagger};
-use super::{Read, Setting, azure, burstgpt, mini_swe, tracelab, weka};
+use super::Setting::{AssumeTps, BlockSize, KeepIds, MaxContext, MaxSpan, Only, Outputs, Stagger};
+use super::{
+    Read, Setting, agentic_mooncake, azure, bailian, burstgpt, mini_swe, mooncake, tracelab, weka,
+};
 
 /// Defines the formats: variant, name, what it is, the settings that it heeds, its reader.
 macro_rules! formats {
@@ -46,6 +48,15 @@ macro_rules! formats {
 formats! {
     Weka, "weka", "Run-length JSONL of agent sessions with block ids (cc-weka, cc-weka-global)",
         [Stagger, Outputs, AssumeTps, KeepIds, Only, MaxContext, MaxSpan], weka::read;
+    Lmcache, "lmcache", "Run-length JSONL of LMCache's agent runs, which weka reads, too",
+        [Stagger, Outputs, AssumeTps, KeepIds, Only, MaxContext, MaxSpan], weka::read;
+    Mooncake, "mooncake", "Mooncake JSONL: one request a line with the ids of its blocks",
+        [Outputs, AssumeTps, KeepIds, BlockSize], mooncake::read;
+    AgenticMooncake, "agentic-mooncake",
+        "Agentic Mooncake JSONL, version 2: requests with what they wait for",
+        [Outputs, AssumeTps, KeepIds], agentic_mooncake::read;
+    Bailian, "bailian", "Qwen-Bailian JSONL: the same, with the request before in the chat",
+        [Outputs, AssumeTps, BlockSize], bailian::read;
     MiniSweAgent, "mini-swe-agent", "Steps of mini-swe-agent runs (CSV)",
         [Outputs, AssumeTps, KeepIds], mini_swe::read;
     TraceLab, "tracelab", "Rounds of coding agents with the times of their tools (TraceLab, JSONL)",

@@ -27,6 +27,8 @@ pub struct Options {
     pub max_context: Option<Tokens>,
     /// Keep only sessions that last at most this long.
     pub max_span: Option<Span>,
+    /// Tokens in a block, where the files do not tell; if not given, what is usual for the format.
+    pub block_size: Option<u64>,
     /// Licence of the data.
     pub licence: Option<String>,
 }
@@ -42,6 +44,7 @@ impl Default for Options {
             only: Vec::new(),
             max_context: None,
             max_span: None,
+            block_size: None,
             licence: None,
         }
     }
@@ -113,11 +116,13 @@ pub enum Setting {
     MaxContext,
     /// [`Options::max_span`].
     MaxSpan,
+    /// [`Options::block_size`].
+    BlockSize,
 }
 
 impl Setting {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Stagger,
         Self::Outputs,
         Self::AssumeTps,
@@ -125,6 +130,7 @@ impl Setting {
         Self::Only,
         Self::MaxContext,
         Self::MaxSpan,
+        Self::BlockSize,
     ];
 
     /// Its name on the command line, without the dashes.
@@ -138,6 +144,7 @@ impl Setting {
             Self::Only => "only",
             Self::MaxContext => "max-context",
             Self::MaxSpan => "max-span-s",
+            Self::BlockSize => "block-size",
         }
     }
 }

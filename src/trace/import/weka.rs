@@ -8,17 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::blocks::{Names, NodeId, Sharing, blank, object};
 use super::{Done, Job, Sink};
 use crate::diag::{self, Error, Result};
+use crate::trace::check::numbered_id;
 use crate::trace::meta::{Meta, PartialBlock};
-use crate::trace::record::{After, AfterEvent, Call, Finish, Name, Session, Status, Trace};
+use crate::trace::record::{After, AfterEvent, Call, Name, Session, Trace};
 use crate::units::{Span, Tokens};
 
-mod prefix;
 mod raw;
 mod recorded;
 mod report;
-mod share;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -28,8 +28,7 @@ pub use report::Report;
 
 use raw::RawSession;
 use recorded::{Recorded, Scope};
-use share::{Link, Shared};
-use timeline::Timeline;
+use timeline::{Timed, Timeline};
 
 /// The latest that a session may start: far inside what a [`Span`] holds.
 const START_MAX: Span = Span::from_secs(100 * 366 * 86_400);
@@ -80,12 +79,13 @@ fn import_job(job: &Job) -> Result<Import> {
     found.check_left(options)?;
     let block_size = found.block_size.unwrap_or_default();
     let mut report = found.report;
-    let trace = build(&found.sessions, block_size, options, &mut report);
+    let (trace, unnumbered) = build(&found.sessions, block_size, options, &mut report);
     let meta = Meta {
         source: Some(source(job, &found.sessions)),
         licence: options.licence.clone(),
         origin_block_size: Some(block_size),
         partial_block: Some(PartialBlock::Drop),
+        unnumbered_blocks: unnumbered,
         notes: report.notes(),
         ..Meta::default()
     };
@@ -117,7 +117,9 @@ impl Found {
                 bytes.append(&mut lines.rest()?);
             }
             self.report.lines += 1;
-            if let Err(error) = parse(&bytes, line).and_then(|raw| self.add(raw, &job.options)) {
+            if let Err(error) =
+                object(&bytes, line, "one session").and_then(|raw| self.add(raw, &job.options))
+            {
                 self.report.bad.add(error.at_line(line).in_file(file.display()));
             }
         }
@@ -174,24 +176,6 @@ impl Found {
     }
 }
 
-/// Reads a session from text that begins at `line` of its file.
-fn parse(bytes: &[u8], line: u64) -> Result<RawSession> {
-    let Ok(text) = str::from_utf8(bytes) else {
-        return Err(Error::new("the line is not UTF-8 text, the file may be binary"));
-    };
-    if !text.trim_start().starts_with('{') {
-        let start: String = text.trim().chars().take(20).collect();
-        return Err(Error::found(start.escape_debug(), "a JSON object, one session"));
-    }
-    serde_json::from_str(text).map_err(|error| {
-        let full = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        Error::new(full.strip_suffix(&place).unwrap_or(&full))
-            .at_line(line + (error.line() as u64).saturating_sub(1))
-            .at_column(error.column() as u64)
-    })
-}
-
 /// Where the trace comes from, in words.
 fn source(job: &Job, sessions: &[Recorded]) -> String {
     let global = sessions.iter().any(|session| session.scope == Scope::Global);
@@ -204,31 +188,61 @@ fn source(job: &Job, sessions: &[Recorded]) -> String {
     format!("agent sessions with {scope} block ids: {}", job.file_names())
 }
 
-fn build(sessions: &[Recorded], block_size: u64, options: &Options, report: &mut Report) -> Trace {
-    let mut shared = Shared::find(sessions, block_size);
+fn build(
+    sessions: &[Recorded],
+    block_size: u64,
+    options: &Options,
+    report: &mut Report,
+) -> (Trace, BTreeMap<String, Vec<u32>>) {
+    let mut sharing = Sharing::new(block_size);
+    let ends = add_prompts(sessions, &mut sharing);
     let mut names = Names::default();
     let mut built = Vec::with_capacity(sessions.len());
+    let mut short = BTreeMap::new();
     let mut start = Span::ZERO;
     for (number, session) in sessions.iter().enumerate() {
         let timeline = Timeline::of(session, options.assume_tps);
-        let links = shared.link(session, &timeline, options.outputs);
-        count(session, &timeline, &links, report);
+        count(session, &timeline, report);
         let id = match options.keep_ids {
             true => Name::from(session.id.as_str()),
-            false => Name::from(format!("s{number:06}")),
+            false => numbered_id(number as u64),
         };
-        let calls = calls(session, &timeline, &links, start, &mut names);
+        let mut calls = calls(session, &timeline, start, &mut names);
+        let in_order = |call: &Timed| ends[number][call.recorded];
+        let ends: Vec<NodeId> = timeline.calls.iter().map(in_order).collect();
+        report.outputs_kept += sharing.link(number as u32, &ends, &mut calls, options.outputs);
+        let is_short = |call: &Timed| session.calls[call.recorded].short;
+        let numbers = (0u32..).zip(&timeline.calls).filter(|(_, call)| is_short(call));
+        let numbers: Vec<u32> = numbers.map(|(number, _)| number).collect();
+        if !numbers.is_empty() {
+            report.short += numbers.len() as u64;
+            short.insert(id.to_string(), numbers);
+        }
         built.push(Session { id, calls });
         start += options.stagger;
     }
     // A session may begin with a pause that is longer than the time to the next one's start.
     built.sort_by_key(|session| session.calls[0].at);
-    let contexts = shared.into_contexts();
+    let contexts = sharing.contexts().to_vec();
     report.contexts = contexts.len() as u64;
-    Trace { contexts, sessions: built }
+    (Trace { contexts, sessions: built }, short)
 }
 
-fn count(session: &Recorded, timeline: &Timeline, links: &[Link], report: &mut Report) {
+/// Where the prompts of each session end, call by call in the order of the file.
+fn add_prompts(sessions: &[Recorded], sharing: &mut Sharing) -> Vec<Vec<NodeId>> {
+    let global = sharing.space();
+    let ends = sessions.iter().zip(0..).map(|(session, number)| {
+        let space = match session.scope {
+            Scope::Local => sharing.space(),
+            Scope::Global => global,
+        };
+        let calls = session.calls.iter();
+        calls.map(|call| sharing.add(space, number, &call.ids, call.prompt)).collect()
+    });
+    ends.collect()
+}
+
+fn count(session: &Recorded, timeline: &Timeline, report: &mut Report) {
     let lanes = &session.lanes;
     let joinable = lanes.iter().filter(|lane| lane.joined_at.is_some()).count() as u64;
     report.sessions += 1;
@@ -244,38 +258,15 @@ fn count(session: &Recorded, timeline: &Timeline, links: &[Link], report: &mut R
     report.reordered_lanes += lanes.iter().filter(|lane| lane.out_of_order).count() as u64;
     let silent = session.calls.iter().filter(|call| call.output == Tokens::ZERO);
     report.no_output += silent.count() as u64;
-    report.outputs_kept += links.iter().filter(|link| link.keeps_output).count() as u64;
     report.calls_per_turn.extend(timeline::turns_by_stop(session));
     for model in &session.unlisted {
         *report.unlisted_models.entry(model.clone()).or_default() += 1;
     }
 }
 
-/// Names that calls share.
-#[derive(Default)]
-struct Names(BTreeMap<String, Name>);
-
-impl Names {
-    fn get(&mut self, text: &str) -> Name {
-        if let Some(name) = self.0.get(text) {
-            return name.clone();
-        }
-        let name = Name::from(text);
-        self.0.insert(text.to_owned(), name.clone());
-        name
-    }
-}
-
-fn calls(
-    session: &Recorded,
-    timeline: &Timeline,
-    links: &[Link],
-    start: Span,
-    names: &mut Names,
-) -> Vec<Call> {
-    let nobody = names.get("");
-    let profile = names.get(&session.profile);
-    let call = |(timed, link): (&timeline::Timed, &Link)| {
+fn calls(session: &Recorded, timeline: &Timeline, start: Span, names: &mut Names) -> Vec<Call> {
+    let blank = Call { profile: names.get(&session.profile), ..blank() };
+    let call = |timed: &Timed| {
         let recorded = &session.calls[timed.recorded];
         let finished = |&call: &usize| After { call: call as u32, event: AfterEvent::Finished };
         Call {
@@ -286,25 +277,12 @@ fn calls(
             turn: timed.turn,
             lane: recorded.lane as u32,
             model: names.get(&recorded.model),
-            tenant: nobody.clone(),
-            user: nobody.clone(),
-            profile: profile.clone(),
-            base: link.base.clone(),
-            kept_tokens: link.kept,
             prompt_tokens: recorded.prompt,
             output_tokens: recorded.output,
-            tools: None,
-            status: Status::Ok,
-            finish: Finish::Stop,
-            priority: 0,
-            key: None,
-            stream: None,
-            max_tokens: None,
-            retries: 0,
-            seen_cached: None,
             seen_ttft: recorded.ttft,
             seen_duration: recorded.api_time,
+            ..blank.clone()
         }
     };
-    timeline.calls.iter().zip(links).map(call).collect()
+    timeline.calls.iter().map(call).collect()
 }

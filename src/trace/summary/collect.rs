@@ -3,16 +3,15 @@
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-use super::Columns;
-use super::blocks::{BlockRun, Numbering};
+use super::blocks::BlockRun;
 use super::cache::Prompts;
 use super::dist::Dist;
+use super::prompts::PromptBlocks;
+use super::{Columns, Options};
 use crate::diag::Result;
 use crate::trace::canonical::Words;
-use crate::trace::lineage::Path;
-use crate::trace::meta::PartialBlock;
-use crate::trace::record::{Base, Call, Cause, Name, Session, SharedContext, Status};
-use crate::units::{SegmentId, Span, Tokens};
+use crate::trace::record::{Call, Cause, Name, Session, SharedContext, Status};
+use crate::units::{SegmentId, Span};
 
 /// Calls are put in order by the microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
@@ -68,9 +67,9 @@ impl Models {
 /// Everything that the figures are made of.
 #[derive(Debug)]
 pub(super) struct Collector {
-    numbering: Numbering,
+    prompts: PromptBlocks,
     block_size: u64,
-    contexts: FxHashMap<Name, Path>,
+    unnumbered: BTreeMap<String, Vec<u32>>,
     runs: Vec<BlockRun>,
     pub(super) calls: Vec<Row>,
     pub(super) sessions: Vec<SessionCounts>,
@@ -95,11 +94,12 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(block_size: u64, partial: PartialBlock) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
+        let block_size = options.block_size;
         Self {
-            numbering: Numbering::new(block_size, partial),
+            prompts: PromptBlocks::new(block_size, options.partial_block),
             block_size,
-            contexts: FxHashMap::default(),
+            unnumbered: options.unnumbered_blocks.clone(),
             runs: Vec::new(),
             calls: Vec::new(),
             sessions: Vec::new(),
@@ -125,13 +125,7 @@ impl Collector {
 
     /// Takes in a shared context.
     pub(super) fn context(&mut self, context: &SharedContext) -> Result<()> {
-        let base = context.base.as_ref().and_then(|base| self.contexts.get(base));
-        let none = Path::default();
-        let base = base.unwrap_or(&none);
-        let end = context.prompt_tokens;
-        let (_, path) = continued(&mut self.numbering, base, context.kept_tokens, end, end)?;
-        self.contexts.insert(Name::clone(&context.name), path);
-        Ok(())
+        self.prompts.context(context)
     }
 
     /// Takes in a session.
@@ -163,48 +157,26 @@ impl Collector {
 
     /// The blocks of each prompt.
     fn prompts_of(&mut self, session: &Session) -> Result<()> {
+        let Self { prompts, runs: all_runs, calls, .. } = self;
         let number = SegmentId::from_index(self.sessions.len()).0;
-        let none = Path::default();
-        let mut contexts: Vec<Path> = Vec::with_capacity(session.calls.len());
-        // A path grows with its session, so one that nothing continues any more is dropped.
-        let mut uses = vec![0u32; session.calls.len()];
-        for call in &session.calls {
-            if let Base::Call(base) = call.base {
-                uses[base as usize] += 1;
-            }
-        }
+        let unnumbered = self.unnumbered.get(&*session.id).map_or(&[][..], Vec::as_slice);
         let mut main_step = 0;
-        for (position, call) in session.calls.iter().enumerate() {
-            let base = match &call.base {
-                Base::None => &none,
-                Base::Call(base) => &contexts[*base as usize],
-                Base::Shared(name) => self.contexts.get(name).unwrap_or(&none),
-            };
-            let end = call.prompt_tokens + call.output_tokens;
-            let (segment, prompt) =
-                continued(&mut self.numbering, base, call.kept_tokens, call.prompt_tokens, end)?;
-            if let Base::Call(base) = call.base {
-                uses[base as usize] -= 1;
-                if uses[base as usize] == 0 {
-                    contexts[base as usize] = Path::default();
-                }
+        prompts.session(session, |position, call, runs| {
+            let from = all_runs.len();
+            all_runs.extend_from_slice(runs);
+            if unnumbered.contains(&position) {
+                drop_last(all_runs, from);
             }
-            let from = self.runs.len();
-            self.numbering.prompt(&prompt, &mut self.runs)?;
-            self.calls.push(Row {
+            calls.push(Row {
                 at_micros: (call.at.0 + NANOS_PER_MICRO / 2) / NANOS_PER_MICRO,
                 session: number,
                 main_step: (call.lane == 0).then_some(main_step),
                 prompt: call.prompt_tokens.0,
                 output: call.output_tokens.0,
-                runs: (from, (self.runs.len() - from) as u32),
+                runs: (from, (all_runs.len() - from) as u32),
             });
             main_step += u32::from(call.lane == 0);
-            let mut context = prompt;
-            context.extend(segment, end);
-            contexts.push(if uses[position] == 0 { Path::default() } else { context });
-        }
-        Ok(())
+        })
     }
 
     /// Neighbours in one lane.
@@ -248,7 +220,7 @@ impl Collector {
         });
         Prompts {
             prompts: prompts.collect(),
-            blocks: self.numbering.blocks(),
+            blocks: self.prompts.blocks(),
             block_size: self.block_size,
         }
     }
@@ -264,20 +236,16 @@ impl Collector {
             gap_s: causes().zip(gaps).collect(),
             turns_per_session: Dist::of_counts(self.turns.iter().copied()),
             calls_per_numbered_turn: Dist::of_counts(self.turn_calls.iter().copied()),
-            shared_contexts: self.contexts.len() as u64,
+            shared_contexts: self.prompts.contexts() as u64,
         }
     }
 }
 
-/// A prompt that keeps `kept` of `base` and goes on to `prompt`, in a new segment that holds all
-/// up to `end`.
-fn continued(
-    numbering: &mut Numbering,
-    base: &Path,
-    kept: Tokens,
-    prompt: Tokens,
-    end: Tokens,
-) -> Result<(SegmentId, Path)> {
-    let segment = numbering.segment(kept.min(base.len()), end)?;
-    Ok((segment, base.continued(kept, segment, prompt)))
+/// Takes the last block off the runs from `from` on.
+fn drop_last(runs: &mut Vec<BlockRun>, from: usize) {
+    let Some(last) = runs[from..].last_mut() else { return };
+    last.count -= 1;
+    if last.count == 0 {
+        runs.pop();
+    }
 }

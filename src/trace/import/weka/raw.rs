@@ -1,22 +1,15 @@
 //! The JSON of one session: its form, and the checks that turn it into a [`Recorded`] session.
 
-use std::fmt;
-
-use serde::de::{Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::prefix::{IdRun, blocks};
 use super::recorded::{InputTypes, Lane, Recorded, RecordedCall, Scope, Stop};
 use crate::diag::{Error, Result};
+use crate::trace::import::blocks::{
+    IdList, IdRun, MILLISECOND, SECOND, SECS_MAX, TOKENS_MAX, blocks, count, names, required, text,
+    time,
+};
 use crate::units::{Span, Tokens};
-
-/// More tokens than any prompt or answer has; beyond it a number is a mistake.
-const TOKENS_MAX: u64 = 100_000_000;
-/// Ten years: no session lasts longer.
-const SECS_MAX: f64 = 10.0 * 366.0 * 86_400.0;
-/// Characters of a wrong value that a message repeats.
-const SHOWN_CHARS_MAX: usize = 40;
 
 /// A session as it stands in the file. Values are checked later, so that a message can name the
 /// entry and the field.
@@ -50,39 +43,6 @@ struct RawEntry {
     duration_ms: Option<Value>,
     status: Option<Value>,
     requests: Option<Vec<RawEntry>>,
-}
-
-/// An array of ids, folded into runs while it is read.
-struct IdList(Vec<IdRun>);
-
-impl<'de> Deserialize<'de> for IdList {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_seq(IdListVisitor)
-    }
-}
-
-struct IdListVisitor;
-
-impl<'de> Visitor<'de> for IdListVisitor {
-    type Value = IdList;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of block ids")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> std::result::Result<IdList, A::Error> {
-        let mut runs: Vec<IdRun> = Vec::new();
-        while let Some(id) = seq.next_element::<u64>()? {
-            if id >= u64::MAX / 2 {
-                return Err(A::Error::custom(format!("block id {id} is out of range")));
-            }
-            match runs.last_mut() {
-                Some(run) if run.first + run.count == id => run.count += 1,
-                _ => runs.push(IdRun { first: id, count: 1 }),
-            }
-        }
-        Ok(IdList(runs))
-    }
 }
 
 impl RawSession {
@@ -176,9 +136,9 @@ fn add_subagent(
 
 /// When a subagent was spawned and whether its spawner waited for it.
 fn check_lane(session: &mut Recorded, entry: &RawEntry, parent: usize) -> Result<Lane> {
-    let t = required(secs(entry.t.as_ref(), "t", 1.0)?, "t")?;
+    let t = required(time(entry.t.as_ref(), "t", SECOND, SECS_MAX)?, "t")?;
     let marker = within_limit(session.lanes[parent].spawn + t)?;
-    let duration = secs(entry.duration_ms.as_ref(), "duration_ms", 1e-3)?;
+    let duration = time(entry.duration_ms.as_ref(), "duration_ms", MILLISECOND, SECS_MAX)?;
     let launched_async = text(entry.status.as_ref(), "status")? == Some("async_launched");
     let lived = duration.unwrap_or_default();
     session.early_lanes += u64::from(lived > marker);
@@ -192,7 +152,7 @@ fn check_lane(session: &mut Recorded, entry: &RawEntry, parent: usize) -> Result
 }
 
 fn check_call(session: &Recorded, entry: RawEntry, lane: usize) -> Result<RecordedCall> {
-    let t = required(secs(entry.t.as_ref(), "t", 1.0)?, "t")?;
+    let t = required(time(entry.t.as_ref(), "t", SECOND, SECS_MAX)?, "t")?;
     let prompt = required(count(entry.prompt.as_ref(), "in", 1)?, "in")?;
     let ids = match (entry.runs, entry.hash_ids) {
         (Some(runs), None) => check_runs(&runs)?,
@@ -201,7 +161,9 @@ fn check_call(session: &Recorded, entry: RawEntry, lane: usize) -> Result<Record
         (None, None) => return Err(Error::new("neither `runs` nor `hash_ids` is given")),
     };
     let (have, fit) = (blocks(&ids), prompt / session.block_size);
-    if have != fit {
+    // Where tokens were counted by rounding up, a last block may just not be whole.
+    let short = have + 1 == fit && prompt % session.block_size == 0;
+    if have != fit && !short {
         let message = format!(
             "{have} block ids do not fit `in` = {prompt}: it has {fit} whole blocks of {} tokens",
             session.block_size
@@ -226,11 +188,13 @@ fn check_call(session: &Recorded, entry: RawEntry, lane: usize) -> Result<Record
         prompt: Tokens(prompt),
         output: Tokens(required(count(entry.out.as_ref(), "out", 0)?, "out")?),
         ids,
+        short,
         input,
         stop,
         // A call takes time, so zero says no more than a missing value.
-        api_time: secs(entry.api_time.as_ref(), "api_time", 1.0)?.filter(|time| time.0 > 0),
-        ttft: secs(entry.ttft.as_ref(), "ttft", 1.0)?,
+        api_time: time(entry.api_time.as_ref(), "api_time", SECOND, SECS_MAX)?
+            .filter(|time| time.0 > 0),
+        ttft: time(entry.ttft.as_ref(), "ttft", SECOND, SECS_MAX)?,
     })
 }
 
@@ -255,34 +219,6 @@ fn nested(error: &Error, path: &str) -> Error {
     Error::new(error.message()).in_field(field)
 }
 
-fn required<T>(value: Option<T>, field: &str) -> Result<T> {
-    value.ok_or_else(|| Error::new("the value is missing").in_field(field))
-}
-
-fn wrong(found: &Value, allowed: impl fmt::Display, field: &str) -> Error {
-    let shown: String = found.to_string().chars().take(SHOWN_CHARS_MAX).collect();
-    Error::found(shown, allowed).in_field(field)
-}
-
-fn count(value: Option<&Value>, field: &str, least: u64) -> Result<Option<u64>> {
-    let Some(value) = value else { return Ok(None) };
-    match value.as_u64() {
-        Some(number) if (least..=TOKENS_MAX).contains(&number) => Ok(Some(number)),
-        _ => Err(wrong(value, format!("an integer from {least} to {TOKENS_MAX}"), field)),
-    }
-}
-
-/// A length of time given in `unit` seconds.
-fn secs(value: Option<&Value>, field: &str, unit: f64) -> Result<Option<Span>> {
-    let Some(value) = value else { return Ok(None) };
-    match value.as_f64() {
-        Some(number) if (0.0..=SECS_MAX / unit).contains(&number) => {
-            Ok(Some(Span::from_secs_f64(number * unit)))
-        }
-        _ => Err(wrong(value, format!("a number from 0 to {}", SECS_MAX / unit), field)),
-    }
-}
-
 /// A time from the session's start, if it is one that a session may last.
 fn within_limit(at: Span) -> Result<Span> {
     if at > Span::from_secs_f64(SECS_MAX) {
@@ -290,17 +226,4 @@ fn within_limit(at: Span) -> Result<Span> {
         return Err(Error::found(found, "at most ten years").in_field("t"));
     }
     Ok(at)
-}
-
-fn text<'a>(value: Option<&'a Value>, field: &str) -> Result<Option<&'a str>> {
-    let Some(value) = value else { return Ok(None) };
-    value.as_str().map(Some).ok_or_else(|| wrong(value, "a text", field))
-}
-
-fn names(value: Option<&Value>, field: &str) -> Result<Vec<String>> {
-    let Some(value) = value else { return Ok(Vec::new()) };
-    let list = value.as_array().and_then(|list| {
-        list.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-    });
-    list.ok_or_else(|| wrong(value, "an array of texts", field))
 }

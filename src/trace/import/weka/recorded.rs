@@ -1,6 +1,6 @@
 //! A session as it was recorded, checked, with all times counted from the session's start.
 
-use super::prefix::IdRun;
+use crate::trace::import::blocks::IdRun;
 use crate::units::{Span, Tokens};
 
 /// One recorded session.
@@ -56,6 +56,8 @@ pub(super) struct RecordedCall {
     pub(super) prompt: Tokens,
     pub(super) output: Tokens,
     pub(super) ids: Vec<IdRun>,
+    /// Whether its last whole block has no id.
+    pub(super) short: bool,
     pub(super) input: InputTypes,
     pub(super) stop: Stop,
     pub(super) api_time: Option<Span>,

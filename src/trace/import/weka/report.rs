@@ -44,6 +44,8 @@ pub struct Report {
     pub reordered_lanes: u64,
     /// Calls with no output.
     pub no_output: u64,
+    /// Calls whose last whole block has no id.
+    pub short: u64,
     /// Calls that repeat their base's output.
     pub outputs_kept: u64,
     /// Shared contexts declared.
@@ -88,6 +90,7 @@ impl Report {
             (self.early_lanes, "subagents lasted longer than their session: they begin with it"),
             (self.reordered_lanes, "agents had their calls out of order: sorted by time"),
             (self.no_output, "calls have no output"),
+            (self.short, "calls have no id for their last whole block"),
         ];
         let some = counted.iter().filter(|(count, _)| *count > 0);
         some.map(|(count, what)| format!("{count} {what}")).collect()
@@ -109,6 +112,10 @@ impl Report {
         if self.reordered_lanes > 0 {
             let text = format!("calls of {} agents, sorted by time", self.reordered_lanes);
             figures.push(("out of order", text));
+        }
+        if self.short > 0 {
+            let text = format!("last whole block without an id in {} calls", self.short);
+            figures.push(("blocks", text));
         }
         let unlisted = self.unlisted_models.iter().map(|(model, calls)| {
             Warning(format!("{calls} calls of model `{model}`, which their session does not list"))

@@ -320,6 +320,23 @@ fn a_whole_prompt_is_kept_to_its_last_token_but_no_more_than_there_is() {
 }
 
 #[test]
+fn a_block_without_an_id_is_not_kept_to_its_last_token() {
+    let requests = [
+        ids(0.0, 30, &json!([[1, 2]])),
+        ids(10.0, 45, &json!([[1, 4]])),
+        ids(20.0, 40, &json!([[1, 2], [9, 2]])),
+    ];
+    let import = import_lines(&[session("a", "local", &requests)], &Options::default());
+    // What call 0 lacks of its third block, call 1 may have, and call 2 has something else.
+    assert_eq!(
+        bases(&import.trace.sessions[0].calls),
+        [(Base::None, 0), (Base::Call(0), 29), (Base::Call(1), 20)]
+    );
+    assert_eq!(import.report.short, 1);
+    assert_eq!(import.meta.unnumbered_blocks, BTreeMap::from([("s000000".to_owned(), vec![0])]));
+}
+
+#[test]
 fn outputs_are_kept_where_the_prompt_has_grown_by_as_much() {
     let with_outputs = |outputs, next: u64| {
         let lines = [session("a", "local", &[call(0.0, 1.0, 28), call(10.0, 1.0, next)])];
@@ -514,7 +531,8 @@ fn bad_values_are_named_with_their_line_and_place() {
         (json!({"t": 1e12}), "requests[1].t: found"),
         (json!({"api_time": -0.5}), "requests[1].api_time: found `-0.5`"),
         (json!({"type": "x"}), "requests[1].type: found `x`, allowed: n, s, subagent"),
-        (json!({"runs": [[1, 2]]}), "requests[1].runs: 2 block ids do not fit `in` = 30"),
+        (json!({"runs": [[1, 1]]}), "requests[1].runs: 1 block ids do not fit `in` = 30"),
+        (json!({"in": 31, "runs": [[1, 2]]}), "requests[1].runs: 2 block ids do not fit"),
         (json!({"runs": [[1, 0]]}), "requests[1].runs: found `[1,0]`"),
         (json!({"runs": null}), "requests[1]: neither `runs` nor `hash_ids`"),
         (json!({"model": null}), "requests[1].model: the value is missing"),

@@ -3,6 +3,7 @@
 //! spawn others, too.
 
 use super::recorded::{InputTypes, Lane, Recorded, Stop};
+use crate::trace::import::blocks::PERSON_PAUSE;
 use crate::trace::record::Cause;
 use crate::units::Span;
 
@@ -10,8 +11,6 @@ use crate::units::Span;
 const OVERLAP_NOISE: Span = Span::from_secs(2);
 /// How much later than what it caused an event may be recorded.
 const CLOCK_SLACK: Span = Span::from_secs(1);
-/// A pause from which on a person is thought to have spoken, where nothing else tells.
-const PERSON_PAUSE: Span = Span::from_secs(60);
 /// Least server time of a call for which none was recorded.
 const SERVER_TIME_MIN: Span = Span::from_millis(1);
 /// Estimated server time before the first token.
@@ -83,25 +82,6 @@ impl Timeline {
             line.set_turns(session, lane, numbers);
         }
         line
-    }
-
-    /// Whether `earlier` has surely finished when `later` is dispatched: whether `later` waits for
-    /// it, directly or through others.
-    pub(super) fn waits_for(&self, later: usize, earlier: usize) -> bool {
-        let mut seen = vec![false; later + 1];
-        let mut open = vec![later];
-        while let Some(call) = open.pop() {
-            for &before in &self.calls[call].after {
-                if before == earlier {
-                    return true;
-                }
-                // What a call waits for has a lower number, so nothing below leads back up.
-                if before > earlier && !std::mem::replace(&mut seen[before], true) {
-                    open.push(before);
-                }
-            }
-        }
-        false
     }
 
     fn set_finishes(&mut self, session: &Recorded, lane: &[usize], assumed_rate: f64) {
