@@ -24,6 +24,7 @@ mod metadata;
 mod names;
 mod open;
 mod page;
+mod prompt;
 mod report;
 mod rows;
 mod time;
