@@ -8,7 +8,8 @@ use clap::builder::TypedValueParser;
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Writer;
-use crate::trace::import::spendlogs::{Import, Options, UtcOffset, import};
+use crate::trace::import::spendlogs::{Options, Sink, UtcOffset, import_into};
+use crate::trace::record::{Session, SharedContext};
 use crate::units::Span;
 
 /// Arguments of `tonnage import spendlogs`.
@@ -35,6 +36,9 @@ pub struct Args {
     /// The clock of timestamps without an offset (LiteLLM before 2025 wrote local time)
     #[arg(long, value_name = "+HH:MM", default_value = "+00:00", allow_hyphen_values = true)]
     utc_offset: UtcOffset,
+    /// Where rows are sorted that do not fit in memory; by default beside the trace to be written
+    #[arg(long, value_name = "FOLDER")]
+    temp_dir: Option<PathBuf>,
 }
 
 /// Runs the import.
@@ -42,31 +46,64 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.files.contains(&args.output) {
         return Err(Error::new("the output is one of the inputs").in_file(args.output.display()));
     }
+    // The trace will have room there, so the rows have it too, more or less.
+    let beside = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let beside = beside.map_or_else(|| PathBuf::from("."), PathBuf::from);
     let options = Options {
         turn_gap: args.turn_gap,
         regroup_gap: args.regroup_gap,
         keep_ids: args.keep_ids,
         skip_bad: args.skip_bad,
         utc_offset: args.utc_offset,
+        temp_dir: Some(args.temp_dir.clone().unwrap_or(beside)),
+        ..Options::default()
     };
-    let mut done = import(&args.files, &options)?;
-    done.meta.made_by = Some(made_by(&options));
-    write(&done, &args.output)?;
+    let mut output = Output { path: &args.output, writer: None };
+    output.probe()?;
+    let (mut meta, report) = import_into(&args.files, &options, &mut output)?;
+    meta.made_by = Some(made_by(&options));
+    // Both or neither: what can fail is done before the trace gets its name.
+    let sidecar = meta.prepare_beside(&args.output)?;
+    output.finish()?;
+    sidecar.commit()?;
     // The trace is written; who does not read the report loses nothing.
-    let _ = write!(std::io::stderr(), "{}", done.report);
+    let _ = write!(std::io::stderr(), "{report}");
     Ok(Outcome::Met)
 }
 
-/// Writes trace and sidecar.
-fn write(done: &Import, output: &Path) -> Result<()> {
-    let mut writer = Writer::create(output)?;
-    for session in &done.trace.sessions {
-        writer.session(session)?;
+/// The trace to be written, begun when there is something to write: reading takes long, and if it
+/// is interrupted no file with a name should be left.
+struct Output<'a> {
+    path: &'a Path,
+    writer: Option<Writer<'static>>,
+}
+
+impl Output<'_> {
+    /// Finds out at once what would else be found out at the end.
+    fn probe(&self) -> Result<()> {
+        Writer::create(self.path).map(drop)
     }
-    // Both or neither: what can fail is done before the trace gets its name.
-    let sidecar = done.meta.prepare_beside(output)?;
-    writer.finish()?;
-    sidecar.commit()
+
+    fn writer(&mut self) -> Result<&mut Writer<'static>> {
+        match &mut self.writer {
+            Some(writer) => Ok(writer),
+            none => Ok(none.insert(Writer::create(self.path)?)),
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        self.writer.map_or(Ok(()), Writer::finish)
+    }
+}
+
+impl Sink for Output<'_> {
+    fn context(&mut self, context: SharedContext) -> Result<()> {
+        self.writer()?.context(&context)
+    }
+
+    fn session(&mut self, session: Session) -> Result<()> {
+        self.writer()?.session(&session)
+    }
 }
 
 /// The command without the names of files, which may be private.
