@@ -38,8 +38,56 @@ pub struct Fault {
 #[derive(Debug, Default)]
 pub struct Checker {
     contexts: BTreeMap<Name, Tokens>,
-    sessions: FxHashSet<Name>,
+    sessions: Ids,
     last_start: Span,
+}
+
+/// So many kinds of ids may count up; random ones that end in a digit are no kind.
+const PREFIXES_MAX: usize = 64;
+
+/// Ids of sessions. Those that count up, as importers make them (`s000001`, `s000002`, ...), take no
+/// memory each.
+#[derive(Debug, Default)]
+struct Ids {
+    /// By what stands before the digits and by how many these are: the first and the last number of
+    /// those that were met without a hole.
+    counted: BTreeMap<(Name, usize), (u64, u64)>,
+    others: FxHashSet<Name>,
+}
+
+impl Ids {
+    fn knows(&self, id: &str) -> bool {
+        let counted = parts(id).is_some_and(|(key, number)| {
+            self.counted.get(&key).is_some_and(|(first, last)| (*first..=*last).contains(&number))
+        });
+        counted || self.others.contains(id)
+    }
+
+    fn add(&mut self, id: &Name) {
+        if let Some((key, number)) = parts(id) {
+            if self.counted.len() < PREFIXES_MAX {
+                self.counted.entry(key.clone()).or_insert((number, number));
+            }
+            if let Some((first, last)) = self.counted.get_mut(&key) {
+                if *last + 1 == number {
+                    *last = number;
+                }
+                if (*first..=*last).contains(&number) {
+                    return;
+                }
+            }
+        }
+        self.others.insert(Name::clone(id));
+    }
+}
+
+/// An id that ends in a number: what stands before, how many digits it has, and the number.
+fn parts(id: &str) -> Option<((Name, usize), u64)> {
+    let prefix = id.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = &id[prefix.len()..];
+    // At most 18 digits, which no number overflows.
+    let number = if digits.len() > 18 { None } else { digits.parse().ok() };
+    number.map(|number| ((Name::from(prefix), digits.len()), number))
 }
 
 /// The error for a session whose rows do not stand together.
@@ -52,7 +100,7 @@ impl Checker {
     /// Whether a session of that id was checked already.
     #[must_use]
     pub fn knows(&self, session: &str) -> bool {
-        self.sessions.contains(session)
+        self.sessions.knows(session)
     }
 
     /// Checks a shared context and remembers it.
@@ -94,7 +142,7 @@ impl Checker {
                 .map_err(at(number))?;
         }
         self.last_start = session.calls[0].at;
-        self.sessions.insert(Name::clone(&session.id));
+        self.sessions.add(&session.id);
         Ok(())
     }
 
@@ -424,6 +472,20 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         let fault = Checker::default().session(&session(&long, vec![])).unwrap_err();
         assert!(fault.error.to_string().contains("513 bytes long"));
+    }
+
+    #[test]
+    fn ids_are_known_whether_they_count_up_or_not() {
+        let mut ids = Ids::default();
+        let added = ["s008", "s009", "s010", "s012", "s011", "s1", "x", "s99999999999999999999"];
+        for id in added {
+            assert!(!ids.knows(id), "{id}");
+            ids.add(&id.into());
+            assert!(ids.knows(id), "{id}");
+        }
+        assert!(added.iter().all(|id| ids.knows(id)));
+        assert!(["s007", "s013", "s0010", "s10", "s", "8"].iter().all(|id| !ids.knows(id)));
+        assert_eq!(ids.others.len(), 3, "{ids:?}");
     }
 
     #[test]

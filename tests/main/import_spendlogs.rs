@@ -77,6 +77,14 @@ mod set_a {
     }
 
     #[test]
+    fn temporary_files_change_nothing() {
+        let held = import(&[data("set-a.csv.gz")], &options()).unwrap();
+        let tiny = Options { buffer_bytes: 5_000, ..options() };
+        let spilled = import(&[data("set-a.csv.gz")], &tiny).unwrap();
+        assert_eq!((spilled.trace, spilled.report), (held.trace, held.report));
+    }
+
+    #[test]
     fn csv_and_api_give_the_same_trace() {
         let csv = import(&[data("set-a.csv.gz")], &options()).unwrap();
         let page = import(&[data("set-a.v2.json.gz")], &options()).unwrap();
@@ -395,8 +403,19 @@ mod made_up {
         assert!(warnings.iter().any(|text| text.contains("total_is_capped")), "{warnings:?}");
         assert!(warnings.iter().any(|text| text.contains("10000 rows")), "{warnings:?}");
         fs::write(&file, &page.replace("ROW", json_row)[..200]).unwrap();
-        let error = import(&[file], &options()).unwrap_err().to_string();
+        let error = import(std::slice::from_ref(&file), &options()).unwrap_err().to_string();
         assert!(error.contains("cut off"), "{error}");
+        // One row a session is what group_by_session gives.
+        let rows: Vec<String> = (0..10)
+            .map(|n| {
+                let row = json_row.replace("89abcdef\"", &format!("89abcd{n:02}\""));
+                row.replace("null", &format!("\"session-{n}\""))
+            })
+            .collect();
+        fs::write(&file, page.replace("ROW", &rows.join(","))).unwrap();
+        let report = import(std::slice::from_ref(&file), &options()).unwrap().report;
+        let warned = |text: &str| report.warnings.iter().any(|warning| warning.0.contains(text));
+        assert!(warned("group_by_session"), "{:?}", report.warnings);
     }
 
     /// Start and duration in seconds, prompt, answer, session, its parent, and how it ended.
@@ -451,6 +470,205 @@ mod made_up {
         }
     }
 
+    /// Call, cached tokens, model: what the property on order varies beside.
+    type Extra = (usize, u64, bool);
+
+    fn varied(number: usize, made_up: Made, (call, cached, other): Extra) -> String {
+        let ids = ["", "call-a", "call-b"];
+        let usage = format!(
+            r#"{{"litellm_call_id":"{}","usage_object":{{"prompt_tokens_details":
+                {{"cached_tokens":{}}}}},"#,
+            ids[call],
+            cached * 4
+        );
+        let usage = usage.replace('"', "\"\"");
+        let row = made(number, made_up).replacen("\"{", &format!("\"{usage}"), 1);
+        if other { row.replace(",m,g,ana,", ",m,h,ben,") } else { row }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// Neither the order of the rows nor how many of them fit in memory changes anything.
+        #[test]
+        fn order_and_buffer_do_not_matter(
+            (rows, shuffled) in vec(
+                (
+                    (0..90u32, 0..20u32, 0..90u64, 0..9u64, 0..4usize, 0..4usize, 0..3usize),
+                    (0..3usize, 0..20u64, any::<bool>()),
+                    0..50usize,
+                ),
+                1..60,
+            )
+            .prop_map(|calls| {
+                // Equal numbers are rows that come twice, perhaps with other content.
+                let rows = calls.into_iter().map(|(call, extra, number)| varied(number, call, extra));
+                rows.collect::<Vec<_>>()
+            })
+            .prop_flat_map(|rows| (Just(rows.clone()), Just(rows).prop_shuffle())),
+            buffer_bytes in 0..20_000usize,
+        ) {
+            let held = ok(&rows);
+            let options = Options { keep_ids: true, buffer_bytes, ..options() };
+            let spilled = read(&shuffled, &options).unwrap();
+            prop_assert_eq!(&spilled.trace, &held.trace);
+            prop_assert_eq!(spilled.meta, held.meta);
+            let no_files = |report: Report| Report { files: Vec::new(), ..report };
+            prop_assert_eq!(no_files(spilled.report), no_files(held.report));
+            let mut checker = Checker::default();
+            held.trace.contexts.iter().try_for_each(|context| checker.context(context)).unwrap();
+            for session in &held.trace.sessions {
+                prop_assert_eq!(checker.session(session), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn failed_attempts_of_a_call_are_no_calls_and_two_answers_are_two() {
+        let id = r#"{"litellm_call_id":"c""#;
+        let failed = format!(r#"{id},"status":"failure"}}"#);
+        let answered = format!("{id}}}");
+        let attempt = |request: &str, start| {
+            row("s", request, start, 90, &failed).replace(",10,2026", ",0,2026")
+        };
+        let import = ok(&[
+            attempt("r0", 0),
+            attempt("r1", 5),
+            row("s", "r2", 9, 100, &answered),
+            row("s", "r3", 20, 200, &answered),
+            attempt("r4", 30),
+        ]);
+        let report = &import.report;
+        assert_eq!((report.attempts, report.calls_ok, report.calls_failed), (2, 2, 1));
+        let retries: Vec<u32> =
+            import.trace.sessions[0].calls.iter().map(|call| call.retries).collect();
+        assert_eq!(retries, [2, 0, 0]);
+        let late = ok(&[attempt("r0", 0), row("s", "r1", 900, 100, &answered)]);
+        assert_eq!(late.report.attempts, 0, "after a quarter of an hour it is another call");
+    }
+
+    #[test]
+    fn of_rows_that_come_twice_the_fuller_one_is_kept() {
+        let failed = row("s", "r0", 0, 90, r#"{"status":"failure"}"#);
+        let answered = row("s", "r0", 0, 100, "{}");
+        for rows in [[failed.clone(), answered.clone()], [answered, failed]] {
+            let report = ok(&rows).report;
+            assert_eq!((report.duplicates, report.calls_ok, report.calls_failed), (1, 1, 0));
+        }
+    }
+
+    #[test]
+    fn an_id_on_more_calls_than_a_session_has_says_nothing() {
+        let rows: Vec<String> = (0..10_001u32)
+            .map(|n| row("default", &format!("r{n}"), n % 3_000, u64::from(100 + n / 3), "{}"))
+            .collect();
+        let report = ok(&rows).report;
+        assert_eq!((report.regrouped.overfull_ids, report.regrouped.overfull_calls), (1, 10_001));
+        assert!(report.sessions > 1, "{}", report.sessions);
+        let warned = |text: &str| report.warnings.iter().any(|warning| warning.0.contains(text));
+        assert!(warned("1 session ids are on more than 10000 calls each"));
+    }
+
+    #[test]
+    fn a_prompt_far_longer_than_its_neighbours_is_pointed_out() {
+        let prompts = [1_000, 1_100, 50_000, 1_200, 1_300];
+        let rows: Vec<String> = (0..5u32)
+            .map(|n| row("s", &format!("r{n}"), 2 * n, prompts[n as usize], "{}"))
+            .collect();
+        let warnings = ok(&rows).report.warnings;
+        assert!(warnings.iter().any(|warning| warning.0.contains("1 prompts are ten times")));
+    }
+
+    #[test]
+    fn clocks_that_were_set_forward_or_back_are_pointed_out() {
+        let at = |number: u32, day: &str, hour: u32| {
+            row("s", &format!("r{day}-{hour}-{number}"), number * 60, 100, "{}")
+                .replace("2026-11-29 16", &format!("{day} {hour:02}"))
+        };
+        let hours = |day: &str, hours: [u32; 2]| -> Vec<String> {
+            hours.iter().flat_map(|&hour| (0..40).map(move |n| at(n, day, hour))).collect()
+        };
+        let texts = |rows: &[String]| {
+            let report = read(rows, &options()).unwrap().report;
+            report.warnings.into_iter().map(|warning| warning.0).collect::<Vec<_>>().join("\n")
+        };
+        let forward = texts(&hours("2024-03-10", [1, 3]));
+        assert!(forward.contains("in the hour 2024-03-10T02 (as recorded)"), "{forward}");
+        assert!(!texts(&hours("2024-03-11", [1, 3])).contains("set forward"), "a Monday");
+        let mut rows = hours("2024-11-03", [0, 1]);
+        rows.extend((0..40).map(|n| at(n + 5, "2024-11-03", 1).replace(",r", ",again-r")));
+        let back = texts(&rows);
+        assert!(!back.contains("set back"), "35 minutes are no hour: {back}");
+        let (first, second) = (hours("2024-11-03", [0, 1]), hours("2024-11-03", [1, 2]));
+        let second = second.iter().map(|row| row.replace(",r", ",again-r"));
+        let rows: Vec<String> =
+            first.iter().take(79).cloned().chain((40..59).map(|n| at(n, "2024-11-03", 1)))
+                .chain(second).collect();
+        let back = texts(&rows);
+        assert!(back.contains("step back by an hour 1 times"), "{back}");
+        let ends = row("s", "r", 0, 100, "{}").replace("16:00:01,2026", "15:30:01,2026");
+        let error = read(&[ends], &options()).unwrap_err();
+        assert!(error.contains("a local clock that was set back"), "{error}");
+    }
+
+    #[test]
+    fn sessions_that_hit_alike_share_a_context() {
+        let usage = |cached: u64| {
+            format!(r#"{{"usage_object":{{"prompt_tokens_details":{{"cached_tokens":{cached}}}}}}}"#)
+        };
+        // The first finds the cache cold, one continues other content, one is too short.
+        let cached = [0, 640, 640, 960, 128];
+        let mut rows: Vec<String> = (0..5u32)
+            .map(|n| {
+                let (id, request) = (format!("s{n}"), format!("r{n}"));
+                row(&id, &request, 10 * n, 1_000, &usage(cached[n as usize]))
+            })
+            .collect();
+        rows.push(row("s5", "r5", 60, 1_000, &usage(640)));
+        rows.push(row("s5", "r6", 62, 1_100, &usage(992)));
+        let import = ok(&rows);
+        let [context] = &import.trace.contexts[..] else { panic!("one context") };
+        assert_eq!((&*context.name, context.prompt_tokens), ("shared01", Tokens(640)));
+        let kept: Vec<u64> =
+            import.trace.sessions.iter().map(|session| session.calls[0].kept_tokens.0).collect();
+        assert_eq!(kept, [640, 640, 640, 640, 0, 640]);
+        let evidence = &import.report.evidence;
+        assert_eq!((evidence.shared_hits, evidence.shared_assumed, evidence.first), (4, 1, 1));
+        // The hit ends with the prompt before, but the answer of 10 tokens is less than 2 blocks.
+        assert_eq!((evidence.hit_prompt_only, evidence.with_output), (0, 1));
+    }
+
+    #[test]
+    fn a_hit_tells_whether_the_answer_before_is_repeated() {
+        let usage = |cached: u64| {
+            format!(r#"{{"usage_object":{{"prompt_tokens_details":{{"cached_tokens":{cached}}}}}}}"#)
+        };
+        let long = |text: String| text.replace(",10,2026", ",90,2026");
+        let kept = |second: u64, third: u64| {
+            let import = ok(&[
+                long(row("s", "r0", 0, 1_000, &usage(0))),
+                long(row("s", "r1", 2, 1_200, &usage(second))),
+                row("s", "r2", 4, 1_400, &usage(third)),
+            ]);
+            let calls = &import.trace.sessions[0].calls;
+            [calls[1].kept_tokens.0, calls[2].kept_tokens.0]
+        };
+        assert_eq!(kept(1_088, 1_280), [1_090, 1_290], "hits reach into the answers");
+        assert_eq!(kept(992, 1_184), [1_000, 1_200], "hits end with the prompts");
+        assert_eq!(kept(992, 16), [1_000, 1_200], "what was evicted follows the others");
+    }
+
+    #[test]
+    fn a_hit_on_what_nobody_sent_points_out_missing_rows() {
+        let hit = r#"{"usage_object":{"prompt_tokens_details":{"cached_tokens":1184}}}"#;
+        let rows = [row("s", "r0", 0, 1_000, "{}"), row("s", "r1", 2, 1_400, hit)];
+        let warnings = ok(&rows).report.warnings;
+        assert!(warnings.iter().any(|warning| warning.0.contains("calls in between")));
+        let between = row("s", "r2", 1, 1_200, "{}");
+        let warnings = ok(&[&rows[..], &[between]].concat()).report.warnings;
+        assert!(!warnings.iter().any(|warning| warning.0.contains("calls in between")));
+    }
+
     #[test]
     fn a_header_that_lacks_columns_says_which_and_what_is_nearest() {
         let folder = tempfile::tempdir().unwrap();
@@ -485,7 +703,32 @@ mod command {
         assert_eq!(trace, import(&[data("set-a.csv.gz")], &options()).unwrap().trace);
         let meta = fs::read_to_string(folder.path().join("a.meta.json")).unwrap();
         assert!(meta.contains("\"start\": \"2026-11-29T16:41:07.973Z\""), "{meta}");
-        assert!(meta.contains("turn figures are approximate"), "{meta}");
+        assert!(meta.contains("gaps of more than 4 s alone"), "{meta}");
+    }
+
+    /// Whatever kills it, the system takes away what had no name.
+    #[cfg(unix)]
+    #[test]
+    fn leaves_nothing_behind_when_it_is_killed() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin("tonnage"))
+            .args(["import", "spendlogs", "/dev/stdin", "-o"])
+            .arg(folder.path().join("a.csv"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut rows = flate2::read::GzDecoder::new(fs::File::open(data("set-a.csv.gz")).unwrap());
+        let mut pipe = child.stdin.take().unwrap();
+        // More than a pipe holds, so it is reading by then.
+        std::io::copy(&mut rows, &mut pipe).unwrap();
+        pipe.flush().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(pipe);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -341,6 +341,14 @@ fn warnings(
             ),
         ),
         (
+            found.gaps,
+            format!(
+                "{} prompts hit more cached tokens than all calls of their session before them had \
+                 sent or got: calls in between may be missing",
+                found.gaps
+            ),
+        ),
+        (
             found.outliers,
             format!(
                 "{} prompts are ten times as long as the ones before and after them in their lane: \

@@ -31,6 +31,8 @@ pub(super) struct Found {
     pub(super) evidence: Evidence,
     /// Calls whose prompt length was taken from the call before.
     pub(super) assumed_prompts: u64,
+    /// Calls whose hit is longer than anything their session had sent or got before.
+    pub(super) gaps: u64,
     /// Prompts that stand out by [`OUTLIER_FACTOR`].
     pub(super) outliers: u64,
     /// Turns that began because of a gap.
@@ -77,9 +79,10 @@ impl Builder<'_> {
             }
             lineages.push(lineage);
         }
-        let assumed_prompts = finder.assumed_prompts;
+        let (assumed_prompts, gaps) = (finder.assumed_prompts, finder.gaps);
         let found = &mut self.found;
         found.assumed_prompts += assumed_prompts;
+        found.gaps += gaps;
         found.sessions += 1;
         found.one_call += u64::from(plan.rows.len() == 1);
         found.lanes += plan.lanes.len() as u64;
@@ -142,4 +145,107 @@ fn outliers(plan: &Plan<'_>) -> u64 {
         found += u64::from(prompt(peak) >= near * OUTLIER_FACTOR);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prompt::{Message, Role};
+    use super::super::row::answered;
+    use super::super::shared::Prefixes;
+    use super::super::spool::Room;
+    use super::super::symbols::Id;
+    use super::*;
+    use crate::trace::record::{Base, Cause};
+
+    /// A call with messages of 100 characters each: `T` tools, `S` system prompt, lower case an
+    /// assistant's, digits a tool's result, others a person's. Equal letters are equal messages. A
+    /// character is a token.
+    fn said(start: Micros, messages: &str, output: u64) -> Row {
+        let message = |letter: char| {
+            let role = match letter {
+                'T' => Role::Tools,
+                'S' => Role::System,
+                _ if letter.is_lowercase() => Role::Assistant,
+                _ if letter.is_ascii_digit() => Role::Tool,
+                _ => Role::User,
+            };
+            Message { hash: u64::from(letter), chars: 100, role }
+        };
+        let prompt = 100 * messages.len() as u64;
+        Row { messages: messages.chars().map(message).collect(), ..answered(start, prompt, output) }
+    }
+
+    /// Sessions of these calls, as (base, kept tokens) of each, with the builder afterwards.
+    fn built(sessions: Vec<Vec<Row>>) -> (Vec<Vec<(Base, u64)>>, Found, Vec<Session>) {
+        let symbols = Symbols::new();
+        let room = Room { folder: std::env::temp_dir(), buffer_bytes: 100 };
+        let mut prefixes = Prefixes::new(&room);
+        for (number, rows) in sessions.iter().enumerate() {
+            prefixes.session(Id::of(&number.to_string()), rows, false).unwrap();
+        }
+        let mut builder = Builder {
+            symbols: &symbols,
+            names: Names::new(false),
+            shared: prefixes.shared().unwrap(),
+            zero: 0,
+            block: 0,
+            turn_gap: Span::from_secs(60),
+            found: Found::default(),
+        };
+        let parts = |rows| [Part { rows, parent: None }];
+        let built: Vec<Session> =
+            sessions.into_iter().map(|rows| builder.session(&parts(rows))).collect();
+        let bases = |session: &Session| {
+            session.calls.iter().map(|call| (call.base.clone(), call.kept_tokens.0)).collect()
+        };
+        (built.iter().map(bases).collect(), builder.found, built)
+    }
+
+    #[test]
+    fn messages_tell_what_a_prompt_repeats() {
+        let (bases, found, _) = built(vec![vec![
+            said(0, "TSA", 50),
+            // Prompt and answer; prompt only, as the answer was left out; a shorter beginning.
+            said(10, "TSAb1", 30),
+            said(20, "TSAb1C", 30),
+            said(30, "TSAbXYZ", 30),
+            // Nothing at all.
+            said(40, "XTSAb1CDEFG", 30),
+        ]]);
+        let expected = [
+            (Base::None, 0),
+            (Base::Call(0), 350),
+            (Base::Call(1), 500),
+            (Base::Call(2), 400),
+            (Base::None, 0),
+        ];
+        assert_eq!(bases[0], expected);
+        assert_eq!((found.evidence.messages, found.evidence.first), (4, 1));
+    }
+
+    #[test]
+    fn tools_and_system_prompt_of_two_sessions_are_a_shared_context() {
+        let (bases, found, _) = built(vec![
+            vec![said(0, "TSA", 10)],
+            vec![said(5, "TSB", 10), said(10, "TSBc1", 10), said(20, "TSC", 10)],
+            vec![said(6, "TXB", 10)],
+        ]);
+        let whole = (Base::Shared("shared02".into()), 200);
+        assert_eq!(bases[0], [whole.clone()]);
+        assert_eq!(bases[1], [whole.clone(), (Base::Call(0), 310), whole]);
+        assert_eq!(bases[2], [(Base::Shared("shared01".into()), 100)], "the tools alone");
+        assert_eq!(found.evidence.shared_messages, 4);
+    }
+
+    #[test]
+    fn the_last_message_tells_whether_a_turn_begins() {
+        let (_, found, sessions) = built(vec![vec![
+            said(0, "SA", 10),
+            said(500_000_000, "SAb1", 10),
+            said(500_000_010, "SAb1cD", 10),
+        ]]);
+        let turns: Vec<_> = sessions[0].calls.iter().map(|call| (call.turn, call.cause)).collect();
+        assert_eq!(turns, [(0, Cause::User), (0, Cause::Tool), (1, Cause::User)]);
+        assert_eq!((found.said_turns, found.gap_turns), (1, 0));
+    }
 }

@@ -1,5 +1,7 @@
 //! What each call's prompt continues, by the best evidence at hand: messages, measured hits, growth.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
 use super::lanes::Step;
@@ -8,6 +10,7 @@ use super::prompt::Role;
 use super::report::Evidence;
 use super::row::Row;
 use super::shared::{Shared, chains, preamble, tokens_of};
+use super::symbols::Symbol;
 use crate::trace::record::{Base, Status};
 use crate::units::Tokens;
 
@@ -31,10 +34,15 @@ pub(super) struct Finder<'a> {
     evidence: &'a mut Evidence,
     /// Calls whose prompt length was taken from the call before.
     pub(super) assumed_prompts: u64,
+    /// Calls whose hit is longer than anything that their session had sent or got before.
+    pub(super) gaps: u64,
+    /// The longest context of the session so far, counted or not.
+    longest: u64,
     /// Tokens in a block of the servers' caches; 0 if no hit is known.
     block: u64,
-    /// What hits say of most calls that grew: whether the answers before are repeated.
-    answers_kept: Option<bool>,
+    /// What hits say of the calls that grew, by model: on how many, whether the answers before are
+    /// repeated (up) or not (down).
+    answers: BTreeMap<Symbol, i64>,
     /// The last call that begins with certain messages, and how many these are.
     by_chain: FxHashMap<u64, (usize, usize)>,
 }
@@ -53,23 +61,27 @@ impl<'a> Finder<'a> {
             shared,
             evidence,
             assumed_prompts: 0,
+            gaps: 0,
+            longest: 0,
             block,
-            answers_kept: None,
+            answers: BTreeMap::new(),
             by_chain,
         };
-        let hits = (0..plan.rows.len()).filter_map(|number| match plan.steps[number] {
-            Step::Grown(base) => finder.answer_by_hit(number, base),
-            _ => None,
-        });
-        let (kept, dropped): (Vec<bool>, Vec<bool>) = hits.partition(|&kept| kept);
-        let (kept, dropped) = (kept.len(), dropped.len());
-        finder.answers_kept = (kept != dropped).then_some(kept > dropped);
+        for (number, step) in plan.steps.iter().enumerate() {
+            let Step::Grown(base) = *step else { continue };
+            let Some(kept) = finder.answer_by_hit(number, base) else { continue };
+            *finder.answers.entry(plan.rows[number].model).or_default() += if kept { 1 } else { -1 };
+        }
         finder
     }
 
     /// The lineage of the next call.
     pub(super) fn find(&mut self, number: usize) -> Lineage {
         let row = self.plan.rows[number];
+        if matches!(self.plan.steps[number], Step::Grown(_)) {
+            self.gaps += u64::from(row.cached.is_some_and(|cached| cached > self.longest));
+        }
+        self.longest = self.longest.max(row.prompt + row.output);
         if !row.is_counted() || row.messages.is_empty() {
             return self.by_step(number);
         }
@@ -158,7 +170,7 @@ impl<'a> Finder<'a> {
 
     fn grown(&mut self, number: usize, base: usize) -> Lineage {
         let (row, before) = (self.plan.rows[number], self.plan.rows[base]);
-        let hit = self.answer_by_hit(number, base).or(self.answers_kept);
+        let hit = self.answer_by_hit(number, base).or(self.answers_kept(row));
         let evidence = &mut *self.evidence;
         let room = has_room(row, before);
         let by = match (hit, room) {
@@ -186,12 +198,18 @@ impl<'a> Finder<'a> {
         (ends_with_prompt && before.output >= 2 * self.block).then_some(false)
     }
 
+    /// What most hits of the session say of answers to the same model, if they agree at all.
+    fn answers_kept(&self, row: &Row) -> Option<bool> {
+        let balance = self.answers.get(&row.model).copied().unwrap_or(0);
+        (balance != 0).then_some(balance > 0)
+    }
+
     fn uncounted(&mut self, row: &Row, last: Option<usize>) -> Lineage {
         self.evidence.uncounted += 1;
         let Some(last) = last else { return of(Base::None, 0, row.prompt) };
         let before = self.plan.rows[last];
         if row.status == Status::Aborted && row.prompt >= before.prompt {
-            if has_room(row, before) && self.answers_kept != Some(false) {
+            if has_room(row, before) && self.answers_kept(row) != Some(false) {
                 return with_answer(last, before.prompt + before.output, row.prompt);
             }
             return of(Base::Call(call_number(last)), before.prompt, row.prompt);

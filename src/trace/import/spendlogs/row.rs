@@ -272,22 +272,47 @@ fn number(bytes: &mut &[u8]) -> Option<u32> {
     take(bytes).map(u32::from_le_bytes)
 }
 
+/// An answered call for tests: of one caller, session and model.
+#[cfg(test)]
+pub(super) fn answered(start: Micros, prompt: u64, output: u64) -> Row {
+    Row {
+        unit: Id::of("session"),
+        call: Id::of(&start.to_string()),
+        request: Id::of(&start.to_string()),
+        parent: Id::NONE,
+        caller: 0,
+        start,
+        end: start + 1,
+        first_token: None,
+        prompt,
+        output,
+        cached: None,
+        status: Status::Ok,
+        kind: Kind::Call,
+        loose: Loose::Single,
+        stream: None,
+        uncached_prompt: false,
+        guessable: false,
+        retries: 0,
+        model: Symbol::EMPTY,
+        key: Symbol::EMPTY,
+        tenant: Symbol::EMPTY,
+        user: Symbol::EMPTY,
+        profile: Symbol::EMPTY,
+        name: "".into(),
+        messages: Box::default(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn row() -> Row {
         Row {
-            unit: Id::of("unit"),
-            call: Id::of("call"),
-            request: Id::of("request"),
             parent: Id::of("parent"),
             caller: 7,
-            start: 1_000,
-            end: 3_000,
             first_token: Some(2_000),
-            prompt: 900,
-            output: 80,
             cached: Some(64),
             status: Status::Aborted,
             kind: Kind::Other(Symbol(9)),
@@ -306,23 +331,13 @@ mod tests {
                 Message { hash: 1, chars: 5, role: Role::System },
                 Message { hash: u64::MAX, chars: 0, role: Role::Tool },
             ]),
+            ..answered(1_000, 900, 80)
         }
     }
 
     #[test]
     fn what_is_written_is_read_back() {
-        let bare = Row {
-            first_token: None,
-            cached: None,
-            stream: None,
-            status: Status::Ok,
-            kind: Kind::Call,
-            loose: Loose::Single,
-            name: "".into(),
-            messages: Box::default(),
-            ..row()
-        };
-        for row in [row(), bare] {
+        for row in [row(), answered(1_000, 900, 80)] {
             let mut bytes = Vec::new();
             row.write(&mut bytes);
             assert_eq!(Row::read(&mut bytes.as_slice()), Some(row.clone()));
