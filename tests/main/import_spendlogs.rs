@@ -105,8 +105,11 @@ mod set_a {
         assert_eq!((report.sessions, report.lanes, report.child_sessions), (30, 37, 2));
         assert_eq!(report.one_call_sessions, 16);
         let evidence = &report.evidence;
-        assert_eq!((evidence.with_output, evidence.prompt_only), (202, 0));
-        assert_eq!((evidence.first, evidence.parallel, evidence.compacted), (30, 2, 0));
+        // The model servers cached prompts only, and one of the two models says nothing of hits.
+        assert_eq!((evidence.hit_with_output, evidence.hit_prompt_only), (0, 192));
+        assert_eq!((evidence.with_output, evidence.prompt_only), (10, 0));
+        assert_eq!((evidence.shared_hits, evidence.shared_assumed), (15, 2));
+        assert_eq!((evidence.first, evidence.parallel, evidence.compacted), (13, 2, 0));
         assert_eq!(evidence.uncounted, 11);
         assert_eq!((report.prompt_p50, report.prompt_p95), (Some(14_612), Some(31_084)));
         let codex = report.human_hours.iter().find(|entry| entry.profile == "codex_cli_rs");
@@ -130,9 +133,22 @@ mod set_a {
         assert_eq!(calls[16].after, finished(&[6, 12, 13, 15]));
         assert_eq!(calls[16].gap, Span::from_millis(2_762));
         assert_eq!(calls[16].base, Base::Call(6));
-        assert_eq!(calls[16].kept_tokens, Tokens(14_248 + 45));
+        assert_eq!(calls[16].kept_tokens, Tokens(14_248), "its hit of 14,240 tokens ends there");
         // A pause of 7.4 s is a person's.
         assert_eq!((calls[17].cause, calls[17].turn), (Cause::User, 1));
+    }
+
+    #[test]
+    fn first_calls_that_hit_alike_share_their_beginning() {
+        let a = with_ids("set-a.csv.gz");
+        let [context] = &a.trace.contexts[..] else { panic!("{:?}", a.trace.contexts) };
+        assert_eq!((context.base.as_ref(), context.prompt_tokens), (None, Tokens(9_440)));
+        let first = &session(&a, SESSION_3).calls[0];
+        let shared = Base::Shared(context.name.clone());
+        assert_eq!((&first.base, first.kept_tokens), (&shared, Tokens(9_440)));
+        // Its subagents begin with something else.
+        let other = session(&a, SESSION_3).calls.iter().find(|call| call.lane == 1).unwrap();
+        assert_eq!((&other.base, other.seen_cached), (&Base::None, Some(Tokens(1_296))));
     }
 
     #[test]
@@ -158,7 +174,7 @@ mod set_a {
         assert_eq!((calls[5].output_tokens, calls[5].retries), (Tokens(0), 2));
         assert_eq!(calls[6].cause, Cause::Retry);
         assert_eq!(calls[6].after, finished(&[5]));
-        assert_eq!((&calls[6].base, calls[6].kept_tokens), (&Base::Call(4), Tokens(15_467)));
+        assert_eq!((&calls[6].base, calls[6].kept_tokens), (&Base::Call(4), Tokens(15_404)));
         assert_eq!((calls[10].status, calls[10].retries), (Status::Ok, 1));
         for (id, output) in [("awk-disconnect-001", 17), ("awk-midcut-001", 105)] {
             let [call] = &session(&a, id).calls[..] else { panic!("one call") };
@@ -601,9 +617,13 @@ mod made_up {
         assert!(!back.contains("set back"), "35 minutes are no hour: {back}");
         let (first, second) = (hours("2024-11-03", [0, 1]), hours("2024-11-03", [1, 2]));
         let second = second.iter().map(|row| row.replace(",r", ",again-r"));
-        let rows: Vec<String> =
-            first.iter().take(79).cloned().chain((40..59).map(|n| at(n, "2024-11-03", 1)))
-                .chain(second).collect();
+        let rows: Vec<String> = first
+            .iter()
+            .take(79)
+            .cloned()
+            .chain((40..59).map(|n| at(n, "2024-11-03", 1)))
+            .chain(second)
+            .collect();
         let back = texts(&rows);
         assert!(back.contains("step back by an hour 1 times"), "{back}");
         let ends = row("s", "r", 0, 100, "{}").replace("16:00:01,2026", "15:30:01,2026");
@@ -614,7 +634,9 @@ mod made_up {
     #[test]
     fn sessions_that_hit_alike_share_a_context() {
         let usage = |cached: u64| {
-            format!(r#"{{"usage_object":{{"prompt_tokens_details":{{"cached_tokens":{cached}}}}}}}"#)
+            format!(
+                r#"{{"usage_object":{{"prompt_tokens_details":{{"cached_tokens":{cached}}}}}}}"#
+            )
         };
         // The first finds the cache cold, one continues other content, one is too short.
         let cached = [0, 640, 640, 960, 128];
@@ -641,7 +663,9 @@ mod made_up {
     #[test]
     fn a_hit_tells_whether_the_answer_before_is_repeated() {
         let usage = |cached: u64| {
-            format!(r#"{{"usage_object":{{"prompt_tokens_details":{{"cached_tokens":{cached}}}}}}}"#)
+            format!(
+                r#"{{"usage_object":{{"prompt_tokens_details":{{"cached_tokens":{cached}}}}}}}"#
+            )
         };
         let long = |text: String| text.replace(",10,2026", ",90,2026");
         let kept = |second: u64, third: u64| {
@@ -704,6 +728,51 @@ mod command {
         let meta = fs::read_to_string(folder.path().join("a.meta.json")).unwrap();
         assert!(meta.contains("\"start\": \"2026-11-29T16:41:07.973Z\""), "{meta}");
         assert!(meta.contains("gaps of more than 4 s alone"), "{meta}");
+    }
+
+    /// The rows were made with a server of 9,000 blocks on each of three replicas.
+    #[test]
+    fn a_replay_hits_about_as_much_as_the_recorded_servers_did() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("a.csv");
+        let scenario = folder.path().join("a.toml");
+        fs::write(
+            &scenario,
+            "trace = \"a.csv\"\n[engine]\nmodel = \"Llama-3.1-8B\"\ngpu = \"h100-sxm\"\n\
+             block_size = 16\nnum_gpu_blocks_override = 9000\n[fleet]\nreplicas = 3\n",
+        )
+        .unwrap();
+        tonnage()
+            .args(["import", "spendlogs", "--turn-gap", "4", "-o"])
+            .args([&trace, &data("set-a.csv.gz")])
+            .assert()
+            .success();
+        tonnage()
+            .arg("replay")
+            .arg(&scenario)
+            .args(["--out".as_ref(), folder.path().as_os_str()])
+            .assert()
+            .success();
+        type Row = std::collections::BTreeMap<String, String>;
+        let table = |file: &str| -> Vec<Row> {
+            let mut rows = csv::Reader::from_path(folder.path().join(file)).unwrap();
+            rows.deserialize().map(Result::unwrap).collect()
+        };
+        let (recorded, simulated) = (table("a.csv"), table("calls.csv"));
+        let number = |row: &Row, column: &str| row[column].parse::<u64>().ok();
+        let (mut known, mut prompts, mut seen, mut hit) = (0, 0, 0, 0);
+        for row in &recorded {
+            let Some(cached) = number(row, "seen_cached") else { continue };
+            let same = |other: &&Row| ["session", "call"].iter().all(|&id| other[id] == row[id]);
+            known += 1;
+            seen += cached;
+            prompts += number(row, "prompt_tokens").unwrap();
+            hit += number(simulated.iter().find(same).unwrap(), "cached_tokens").unwrap();
+        }
+        assert_eq!((known, 1_000 * seen / prompts), (220, 911));
+        let simulated = 1_000 * hit / prompts;
+        // By growth alone it is 87.4 %.
+        assert!((901..=931).contains(&simulated), "{simulated} per mille");
     }
 
     /// Whatever kills it, the system takes away what had no name.

@@ -1,14 +1,17 @@
 //! `tonnage import spendlogs`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::builder::TypedValueParser;
+use indicatif::ProgressBar;
 
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Writer;
-use crate::trace::import::spendlogs::{Options, Sink, UtcOffset, import_into};
+use crate::trace::import::spendlogs::{Options, Progress, Sink, UtcOffset, import_into};
 use crate::trace::record::{Session, SharedContext};
 use crate::units::Span;
 
@@ -60,7 +63,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let mut output = Output { path: &args.output, writer: None };
     output.probe()?;
-    let (mut meta, report) = import_into(&args.files, &options, &mut output)?;
+    let work = || import_into(&args.files, &options, &mut output);
+    let (mut meta, report) = with_progress(&options.progress, work)?;
     meta.made_by = Some(made_by(&options));
     // Both or neither: what can fail is done before the trace gets its name.
     let sidecar = meta.prepare_beside(&args.output)?;
@@ -69,6 +73,40 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // The trace is written; who does not read the report loses nothing.
     let _ = write!(std::io::stderr(), "{report}");
     Ok(Outcome::Met)
+}
+
+/// Runs the import while a line on the terminal shows how far it has come.
+fn with_progress<T>(progress: &Progress, work: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let bar = ProgressBar::new_spinner();
+    let done = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                bar.set_message(match progress.calls.load(Ordering::Relaxed) {
+                    0 => format!("{} rows read", progress.rows.load(Ordering::Relaxed)),
+                    calls => format!("{calls} calls written"),
+                });
+                bar.tick();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let _done = SetAtEnd(&done);
+        work()
+    });
+    bar.finish_and_clear();
+    result
+}
+
+/// Says that the work has ended, also if it has panicked.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The trace to be written, begun when there is something to write: reading takes long, and if it

@@ -70,8 +70,17 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// The folder of temporary files; the system's, if none is named.
     pub temp_dir: Option<PathBuf>,
-    /// Rows read, and after that calls written, for whoever wants to show it.
-    pub progress: Arc<AtomicU64>,
+    /// How far the import has come, for whoever wants to show it.
+    pub progress: Arc<Progress>,
+}
+
+/// How far an import has come. All rows are read before the first call is written.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Rows read.
+    pub rows: AtomicU64,
+    /// Calls written.
+    pub calls: AtomicU64,
 }
 
 impl Options {
@@ -235,7 +244,7 @@ fn write(
         let session = builder.session(&parts);
         builder.shared.take_fresh().into_iter().try_for_each(|context| sink.context(context))?;
         sink.session(session)?;
-        options.progress.store(calls, Ordering::Relaxed);
+        options.progress.calls.store(calls, Ordering::Relaxed);
     }
     let shared_contexts = builder.shared.count();
     let start = time::rfc3339(builder.zero);
@@ -301,7 +310,10 @@ fn warnings(
     let pages = collector.files.iter().any(|file| file.form == "v2 page");
     let pages = if pages { " (or were the pages asked for with group_by_session?)" } else { "" };
     let all = [
-        (total.saturating_sub(read), format!("the query has {total} rows and the pages hold {read}")),
+        (
+            total.saturating_sub(read),
+            format!("the query has {total} rows and the pages hold {read}"),
+        ),
         (
             counts.guessable_ids,
             format!(

@@ -66,8 +66,7 @@ impl Builder<'_> {
     pub(super) fn session(&mut self, parts: &[Part]) -> Session {
         let plan = Plan::new(parts);
         let mut flow = Flow::new(&plan, self.turn_gap);
-        let mut finder =
-            Finder::new(&plan, &mut self.shared, &mut self.found.evidence, self.block);
+        let mut finder = Finder::new(&plan, &mut self.shared, &mut self.found.evidence, self.block);
         let mut lineages = Vec::with_capacity(plan.rows.len());
         for number in 0..plan.rows.len() {
             let lineage = finder.find(number);
@@ -175,8 +174,11 @@ mod tests {
         Row { messages: messages.chars().map(message).collect(), ..answered(start, prompt, output) }
     }
 
-    /// Sessions of these calls, as (base, kept tokens) of each, with the builder afterwards.
-    fn built(sessions: Vec<Vec<Row>>) -> (Vec<Vec<(Base, u64)>>, Found, Vec<Session>) {
+    /// What each call of a session continues, and how much of it.
+    type Bases = Vec<(Base, u64)>;
+
+    /// Makes sessions of these calls.
+    fn built(sessions: Vec<Vec<Row>>) -> (Vec<Bases>, Found, Vec<Session>) {
         let symbols = Symbols::new();
         let room = Room { folder: std::env::temp_dir(), buffer_bytes: 100 };
         let mut prefixes = Prefixes::new(&room);
@@ -230,9 +232,9 @@ mod tests {
             vec![said(5, "TSB", 10), said(10, "TSBc1", 10), said(20, "TSC", 10)],
             vec![said(6, "TXB", 10)],
         ]);
-        let whole = (Base::Shared("shared02".into()), 200);
-        assert_eq!(bases[0], [whole.clone()]);
-        assert_eq!(bases[1], [whole.clone(), (Base::Call(0), 310), whole]);
+        let whole = || (Base::Shared("shared02".into()), 200);
+        assert_eq!(bases[0], [whole()]);
+        assert_eq!(bases[1], [whole(), (Base::Call(0), 310), whole()]);
         assert_eq!(bases[2], [(Base::Shared("shared01".into()), 100)], "the tools alone");
         assert_eq!(found.evidence.shared_messages, 4);
     }

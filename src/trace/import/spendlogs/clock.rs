@@ -131,7 +131,8 @@ mod tests {
     #[test]
     fn an_hour_that_never_comes_is_noticed_on_a_sunday_night_only() {
         let forward = |day: &str| {
-            let (before, after) = (format!("2024-03-{day} 01:00:00"), format!("2024-03-{day} 03:00:00"));
+            let (before, after) =
+                (format!("2024-03-{day} 01:00:00"), format!("2024-03-{day} 03:00:00"));
             saw(&[(&before, 60), (&after, 60)])
         };
         let sunday = forward("10");

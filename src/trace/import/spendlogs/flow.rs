@@ -151,7 +151,8 @@ impl Flow {
             _ => long_gap,
         };
         if lane == 0 && by_person {
-            let turns = if said == Some(Role::User) { &mut self.said_turns } else { &mut self.gap_turns };
+            let turns =
+                if said == Some(Role::User) { &mut self.said_turns } else { &mut self.gap_turns };
             *turns += 1;
             return (Cause::User, before.turn + 1);
         }
@@ -168,4 +169,3 @@ fn take_ended(plan: &Plan<'_>, walk: &mut Walk, start: Micros) -> Vec<usize> {
     walk.waited = last.max_by_key(|&call| (plan.rows[call].end, call));
     ended
 }
-

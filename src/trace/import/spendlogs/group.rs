@@ -176,6 +176,7 @@ impl Units<'_> {
         let mut calls: Vec<Row> = Vec::new();
         let mut seen = 0;
         let mut overfull = false;
+        let has_id = rows.peek().is_some_and(|row| row.loose != Loose::NoId);
         let mut alike = Vec::new();
         while let Some(call) = rows.peek().filter(|row| row.unit == unit).map(|row| row.call) {
             let same = |row: &Row| row.unit == unit && row.call == call;
@@ -196,14 +197,14 @@ impl Units<'_> {
                 self.loosen(&mut calls, overfull)?;
             }
         }
-        if overfull {
-            self.out.counts.regrouped.overfull_ids += 1;
+        if has_id {
+            self.ids += 1;
+            self.most_rows = self.most_rows.max(seen);
         }
+        self.out.counts.regrouped.overfull_ids += u64::from(overfull);
         if unit.is_none() || overfull {
             return Ok(());
         }
-        self.ids += 1;
-        self.most_rows = self.most_rows.max(seen);
         self.place(unit, calls, seen, named)
     }
 

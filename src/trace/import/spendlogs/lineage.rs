@@ -70,7 +70,8 @@ impl<'a> Finder<'a> {
         for (number, step) in plan.steps.iter().enumerate() {
             let Step::Grown(base) = *step else { continue };
             let Some(kept) = finder.answer_by_hit(number, base) else { continue };
-            *finder.answers.entry(plan.rows[number].model).or_default() += if kept { 1 } else { -1 };
+            *finder.answers.entry(plan.rows[number].model).or_default() +=
+                if kept { 1 } else { -1 };
         }
         finder
     }

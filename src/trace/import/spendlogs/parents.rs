@@ -126,3 +126,47 @@ fn roots(links: &[Link], parents: &[Option<usize>]) -> Vec<usize> {
     }
     roots.into_iter().enumerate().map(|(at, root)| root.unwrap_or(at)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::answered;
+    use super::*;
+
+    /// Sessions by number, as (parent, calls); they start in the order of their numbers. Gives
+    /// session, part and parent's part of each.
+    fn seated(sessions: &[(u128, u64)], calls_max: u64) -> (Vec<(i64, u32, Option<u32>)>, Family) {
+        let link = |(number, &(parent, calls)): (usize, &(u128, u64))| Link {
+            unit: Id(number as u128 + 1),
+            parent: Id(parent),
+            first: answered(number as i64 + 1, 1, 1).standing(),
+            calls,
+        };
+        let links: Vec<Link> = sessions.iter().enumerate().map(link).collect();
+        let family = seat(&links, calls_max);
+        let seats = family.seats.iter();
+        (seats.map(|seat| (seat.session.start, seat.part, seat.parent)).collect(), family)
+    }
+
+    #[test]
+    fn children_and_their_children_are_parts_of_the_root() {
+        let (seats, family) = seated(&[(0, 1), (1, 1), (2, 1), (1, 1), (99, 1)], 100);
+        let expected =
+            [(1, 0, None), (1, 1, Some(0)), (1, 2, Some(1)), (1, 3, Some(0)), (5, 0, None)];
+        assert_eq!(seats, expected);
+        assert_eq!((family.children, family.orphans, family.crowded), (3, 1, 0));
+    }
+
+    #[test]
+    fn the_first_of_a_ring_is_its_root_and_a_tail_belongs_to_it() {
+        let (seats, family) = seated(&[(2, 1), (3, 1), (1, 1), (3, 1)], 100);
+        assert!(seats.iter().all(|&(session, ..)| session == 1), "{seats:?}");
+        assert_eq!((seats[0].1, family.children), (0, 3));
+    }
+
+    #[test]
+    fn a_child_that_finds_no_room_stands_alone() {
+        let (seats, family) = seated(&[(0, 5), (1, 9), (2, 4)], 10);
+        assert_eq!(seats, [(1, 0, None), (2, 0, None), (1, 1, Some(0))]);
+        assert_eq!((family.children, family.crowded), (1, 1));
+    }
+}

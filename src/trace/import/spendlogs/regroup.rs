@@ -69,8 +69,13 @@ impl Callers {
             self.next += 1;
             self.next
         });
-        let fresh =
-            Open { session: row.standing(), prompt: 0, end: row.start, last_end: row.end, calls: 0 };
+        let fresh = Open {
+            session: row.standing(),
+            prompt: 0,
+            end: row.start,
+            last_end: row.end,
+            calls: 0,
+        };
         let mut open = self.remove(id).unwrap_or(fresh);
         open.last_end = open.last_end.max(row.end);
         open.calls += 1;
@@ -114,5 +119,26 @@ impl Callers {
         self.running.remove(&(open.end, id));
         self.by_last.remove(&(open.last_end, id));
         Some(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::answered;
+    use super::*;
+
+    /// Which call begins the session of each, given as (start, prompt), by their starts.
+    fn sessions(calls: &[(i64, u64)], calls_max: u64) -> Vec<i64> {
+        let mut callers = Callers::new(Span::from_micros(100), calls_max);
+        let session = |&(start, prompt): &_| callers.session(&answered(start, prompt, 1)).start;
+        calls.iter().map(session).collect()
+    }
+
+    #[test]
+    fn a_call_joins_the_longest_prompt_below_its_own_that_has_ended() {
+        assert_eq!(sessions(&[(0, 10), (2, 20), (4, 15), (6, 18), (8, 30)], 9), [0, 0, 4, 4, 0]);
+        assert_eq!(sessions(&[(0, 10), (2, 10)], 9), [0, 2], "an equal prompt is another's");
+        assert_eq!(sessions(&[(0, 10), (102, 20), (150, 30)], 9), [0, 102, 102], "too late");
+        assert_eq!(sessions(&[(0, 10), (2, 20), (4, 30), (6, 40)], 2), [0, 0, 4, 4], "full");
     }
 }

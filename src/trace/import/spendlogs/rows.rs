@@ -1,7 +1,7 @@
 //! Checks rows and hands them on, short enough to keep; counts those that cannot be used.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -14,7 +14,7 @@ use super::row::{Kind, Loose, Row};
 use super::spool::{Room, Sorter};
 use super::symbols::{Id, Symbols};
 use super::time::{self, Micros, UtcOffset};
-use super::{BAD_ROWS_SHOWN, Options};
+use super::{BAD_ROWS_SHOWN, Options, Progress};
 use crate::diag::{Error, Result as Outcome, Warning};
 use crate::trace::record::Status;
 
@@ -68,7 +68,7 @@ pub(super) struct Collector {
     naive_at: UtcOffset,
     keep_ids: bool,
     last_parent: Id,
-    progress: Arc<AtomicU64>,
+    progress: Arc<Progress>,
 }
 
 impl Collector {
@@ -137,7 +137,7 @@ impl Collector {
 
     fn count(&mut self) {
         self.read += 1;
-        self.progress.store(self.read, Ordering::Relaxed);
+        self.progress.rows.store(self.read, Ordering::Relaxed);
     }
 
     fn put_aside(&mut self, row: Row) -> Outcome<()> {
@@ -209,7 +209,7 @@ impl Collector {
             status,
             kind: self.kind(fields),
             loose: match session {
-                "" if parent.is_none() => Loose::NoId,
+                "" => Loose::NoId,
                 session if is_uuid(session) => Loose::Random,
                 _ => Loose::Single,
             },
@@ -254,8 +254,7 @@ impl Collector {
     fn span(&mut self, fields: &Fields<'_>) -> Result<(Micros, Micros), Fault> {
         let start = self.instant(fields, Column::StartTime)?;
         let end = self.instant(fields, Column::EndTime)?;
-        let (start_text, end_text) =
-            (fields.get(Column::StartTime), fields.get(Column::EndTime));
+        let (start_text, end_text) = (fields.get(Column::StartTime), fields.get(Column::EndTime));
         if time::is_naive(start_text) {
             let ahead = self.naive_at.micros();
             self.clock.saw(start + ahead, end + ahead);

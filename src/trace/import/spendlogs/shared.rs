@@ -90,7 +90,8 @@ struct FirstHits {
 impl FirstHits {
     fn plateau(&self) -> Option<Plateau> {
         let hits = || self.by_tokens.iter().filter(|&(&tokens, _)| tokens > 0);
-        let (&tokens, &count) = hits().max_by_key(|&(&tokens, &count)| (count, u64::MAX - tokens))?;
+        let (&tokens, &count) =
+            hits().max_by_key(|&(&tokens, &count)| (count, u64::MAX - tokens))?;
         let all_hits: u64 = hits().map(|(_, count)| count).sum();
         if count < HITS_MIN || count * HIT_SHARE < all_hits {
             return None;
@@ -113,7 +114,11 @@ impl Prefixes {
     /// Nothing yet.
     pub(super) fn new(room: &Room) -> Self {
         let room = Room { buffer_bytes: room.buffer_bytes / 4, ..room.clone() };
-        Self { hits: BTreeMap::new(), uses: Sorter::new(&room), recent: vec![(0, Id::NONE); RECENT] }
+        Self {
+            hits: BTreeMap::new(),
+            uses: Sorter::new(&room),
+            recent: vec![(0, Id::NONE); RECENT],
+        }
     }
 
     /// Takes calls of a session, in order of start; `continues` if they do not begin it, or begin

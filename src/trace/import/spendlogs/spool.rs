@@ -242,10 +242,7 @@ impl Run {
 }
 
 /// Writes sorted records to a new file, which is left at its start.
-fn write_run<T: Record>(
-    records: impl Iterator<Item = Result<T>>,
-    folder: &Path,
-) -> Result<File> {
+fn write_run<T: Record>(records: impl Iterator<Item = Result<T>>, folder: &Path) -> Result<File> {
     let failed = |error: &io::Error| fault(folder, "write", error);
     let file = tempfile::tempfile_in(folder).map_err(|error| failed(&error))?;
     let mut file = BufWriter::with_capacity(RUN_BUFFER_BYTES, file);
