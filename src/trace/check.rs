@@ -45,8 +45,8 @@ pub struct Checker {
 /// So many kinds of ids may count up; random ones that end in a digit are no kind.
 const PREFIXES_MAX: usize = 64;
 
-/// Ids of sessions. Those that count up, as importers make them (`s000001`, `s000002`, ...), take no
-/// memory each.
+/// Ids of sessions. Those that count up, as importers make them (`s000001`, `s000002`, ...), take
+/// no memory each.
 #[derive(Debug, Default)]
 struct Ids {
     /// By what stands before the digits and by how many these are: the first and the last number of

@@ -5,15 +5,15 @@
 //! rests on which of them.
 //!
 //! The work goes through stages, one file each: [`open`] finds out what a file is; `csv_form` and
-//! `page` read rows into the [`rows::Collector`]; `group` makes sessions of them; `calls` finds, one
-//! session at a time, lanes (`lanes`), waits and turns (`flow`) and lineage (`lineage`). Rows are
-//! held in a buffer and then in temporary files (`spool`), so memory does not grow with them.
+//! `page` read rows into the [`rows::Collector`]; `group` makes sessions of them; `calls` finds,
+//! one session at a time, lanes (`lanes`), waits and turns (`flow`) and lineage (`lineage`). Rows
+//! are held in a buffer and then in temporary files (`spool`), so memory does not grow with them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::diag::{Error, Result, Warning};
+use crate::diag::{Error, Result};
 use crate::trace::meta::Meta;
 use crate::trace::record::{Session, SharedContext, Trace};
 use crate::units::Span;
@@ -43,6 +43,7 @@ mod spool;
 mod symbols;
 mod tally;
 mod time;
+mod warn;
 
 pub use report::{CachedHour, Evidence, FileReport, HumanHours, Regrouped, Report};
 pub use time::UtcOffset;
@@ -294,83 +295,10 @@ fn assemble(
         prompt_p50: tally.prompt_rank(50),
         prompt_p95: tally.prompt_rank(95),
         cached_by_hour: tally.cached_by_hour(),
-        warnings: warnings(collector, counts, &found),
+        warnings: warn::warnings(collector, counts, &found),
         evidence: found.evidence,
         human_hours: tally.human_hours(&collector.symbols)?,
     })
-}
-
-fn warnings(
-    collector: &rows::Collector,
-    counts: &group::Counts,
-    found: &calls::Found,
-) -> Vec<Warning> {
-    let (total, read) = (collector.query_total, collector.read);
-    let regrouped = &counts.regrouped;
-    let pages = collector.files.iter().any(|file| file.form == "v2 page");
-    let pages = if pages { " (or were the pages asked for with group_by_session?)" } else { "" };
-    let all = [
-        (
-            total.saturating_sub(read),
-            format!("the query has {total} rows and the pages hold {read}"),
-        ),
-        (
-            counts.guessable_ids,
-            format!(
-                "{} request ids look numbered rather than random: where a server repeats its ids, \
-                 LiteLLM drops the later rows, so calls may be missing",
-                counts.guessable_ids
-            ),
-        ),
-        (
-            u64::from(regrouped.every_id_once),
-            format!(
-                "no session id is on two rows, so none says which calls belong together{pages}: \
-                 calls were put together by caller, time and growth"
-            ),
-        ),
-        (
-            regrouped.overfull_ids,
-            format!(
-                "{} session ids are on more than {SESSION_CALLS_MAX} calls each, so they are no \
-                 session's: their {} calls were put together by caller, time and growth",
-                regrouped.overfull_ids, regrouped.overfull_calls
-            ),
-        ),
-        (
-            counts.orphans,
-            format!(
-                "{} sessions name a parent that is not in the input; they stand alone",
-                counts.orphans
-            ),
-        ),
-        (
-            counts.crowded,
-            format!(
-                "{} sessions stand alone, since with them their parent would have more than \
-                 {SESSION_CALLS_MAX} calls",
-                counts.crowded
-            ),
-        ),
-        (
-            found.gaps,
-            format!(
-                "{} prompts hit more cached tokens than all calls of their session before them had \
-                 sent or got: calls in between may be missing",
-                found.gaps
-            ),
-        ),
-        (
-            found.outliers,
-            format!(
-                "{} prompts are ten times as long as the ones before and after them in their lane: \
-                 miscounted?",
-                found.outliers
-            ),
-        ),
-    ];
-    let own = all.into_iter().filter(|&(count, _)| count > 0).map(|(_, text)| Warning(text));
-    collector.warnings.iter().cloned().chain(collector.clock.warnings()).chain(own).collect()
 }
 
 /// The error for input that was read and holds nothing to simulate.

@@ -50,7 +50,7 @@ struct Walk {
 }
 
 impl Flow {
-    /// Walks through a session; a gap longer than `turn_gap` begins a turn where nobody knows better.
+    /// Walks through a session; a gap longer than `turn_gap` begins a turn where no message tells.
     pub(super) fn new(plan: &Plan<'_>, turn_gap: Span) -> Self {
         let mut flow = Self { steps: Vec::new(), gap_turns: 0, said_turns: 0, parallel: 0 };
         let mut walks = vec![Walk::default(); plan.lanes.len()];

@@ -3,10 +3,11 @@
 //! A call continues the lane whose prompt is the longest not above its own, among those that have
 //! ended; where there is none it opens a lane. Two cases look like that and are not: equal prompts
 //! that overlap are one prompt sent several times, and a main lane that never comes back to its
-//! old length was compacted. (Of 167 prompts of recorded main agents that fell to 70 to 100 % of the
-//! one before, 161 look like that by the rule below, and 165 were it: they share little more than
-//! the tools and the system prompt with it.) A compacted prompt may be longer than that of a subagent or a title
-//! call long finished, so a lane much shorter than the call takes it only if the main lane was not.
+//! old length was compacted. (Of 167 prompts of recorded main agents that fell to 70 to 100 % of
+//! the one before, 161 look like that by the rule below, and 165 were it: they share little more
+//! than the tools and the system prompt with it.) A compacted prompt may be longer than that of a
+//! subagent or a title call long finished, so a lane much shorter than the call takes it only if
+//! the main lane was not.
 //! The model is no evidence: people switch models within a conversation.
 
 use super::time::Micros;

@@ -1,4 +1,4 @@
-//! What each call's prompt continues, by the best evidence at hand: messages, measured hits, growth.
+//! What each call's prompt continues, by the best evidence at hand: messages, hits, growth.
 
 use std::collections::BTreeMap;
 

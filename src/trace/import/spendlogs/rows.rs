@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::clock::Clock;
 use super::columns::{Column, Fault, Fields};
-use super::metadata::scaffold;
+use super::metadata::{Metadata, scaffold};
 use super::names::fitting;
 use super::report::FileReport;
 use super::row::{Kind, Loose, Row};
@@ -151,16 +151,7 @@ impl Collector {
     }
 
     fn checked(&mut self, fields: &Fields<'_>) -> Result<Row, Fault> {
-        for (column, _) in super::columns::COLUMNS {
-            if fields.get(column).contains('\0') {
-                return Err(Fault { column, message: "a NUL character, allowed: text".to_owned() });
-            }
-        }
-        let request = fields.get(Column::RequestId);
-        if request.is_empty() {
-            let message = "found nothing, allowed: the id of the request".to_owned();
-            return Err(Fault { column: Column::RequestId, message });
-        }
+        let request = request(fields)?;
         let (start, end) = self.span(fields)?;
         let first_token = match fields.get(Column::CompletionStartTime) {
             "" => None,
@@ -171,32 +162,17 @@ impl Collector {
         let metadata = fields.metadata.as_ref();
         let metadata = metadata
             .map_err(|message| Fault { column: Column::Metadata, message: message.clone() })?;
-        let failed = fields.get(Column::Status) == "failure" || metadata.is_failure();
-        let status = match (failed, output > 0, metadata.client_gone()) {
-            (true, false, _) => Status::Failed,
-            (true, true, _) | (false, _, true) => Status::Aborted,
-            (false, _, false) => Status::Ok,
-        };
+        let status = status(fields, metadata, output);
         // What LiteLLM writes for a call that was cut off is its own estimate: the server's counts
         // come with the last chunk.
         let cached = metadata.cached_tokens().filter(|_| status == Status::Ok);
         let cached = cached.filter(|&tokens| tokens <= TOKENS_MAX);
         let left_out = cached.filter(|&cached| cached > prompt);
         let session = fields.get(Column::SessionId);
-        let call = match fields.get(Column::CallId) {
-            "" => metadata.call_id(),
-            call => call,
-        };
-        let parent = metadata.parent_session();
-        let parent = if parent == session { Id::NONE } else { Id::of(parent) };
+        let Ids { unit, call, parent } = Ids::of(fields, metadata, request);
         Ok(Row {
-            // Without a session of its own a row belongs to whatever else its parent started so.
-            unit: match session {
-                "" if parent.is_none() => Id::NONE,
-                "" => parent.derived(),
-                session => Id::of(session),
-            },
-            call: Id::of(if call.is_empty() { request } else { call }),
+            unit,
+            call,
             request: Id::of(request),
             parent,
             caller: caller(fields),
@@ -227,12 +203,7 @@ impl Collector {
             profile: self
                 .symbols
                 .intern(&fitting(scaffold(fields.user_agent.as_deref().unwrap_or_default()))),
-            name: match session {
-                _ if !self.keep_ids => "",
-                "" => request,
-                session => session,
-            }
-            .into(),
+            name: if self.keep_ids { name(session, request) } else { "" }.into(),
             messages: fields
                 .prompt
                 .as_ref()
@@ -280,6 +251,64 @@ impl Collector {
             Fault { column, message }
         })
     }
+}
+
+/// The id of a row whose texts are such that it can be used.
+fn request<'f>(fields: &'f Fields<'_>) -> Result<&'f str, Fault> {
+    for (column, _) in super::columns::COLUMNS {
+        if fields.get(column).contains('\0') {
+            return Err(Fault { column, message: "a NUL character, allowed: text".to_owned() });
+        }
+    }
+    let request = fields.get(Column::RequestId);
+    if request.is_empty() {
+        let message = "found nothing, allowed: the id of the request".to_owned();
+        return Err(Fault { column: Column::RequestId, message });
+    }
+    Ok(request)
+}
+
+fn status(fields: &Fields<'_>, metadata: &Metadata, output: u64) -> Status {
+    let failed = fields.get(Column::Status) == "failure" || metadata.is_failure();
+    match (failed, output > 0, metadata.client_gone()) {
+        (true, false, _) => Status::Failed,
+        (true, true, _) | (false, _, true) => Status::Aborted,
+        (false, _, false) => Status::Ok,
+    }
+}
+
+/// What a row belongs to.
+struct Ids {
+    unit: Id,
+    call: Id,
+    parent: Id,
+}
+
+impl Ids {
+    fn of(fields: &Fields<'_>, metadata: &Metadata, request: &str) -> Self {
+        let session = fields.get(Column::SessionId);
+        let call = match fields.get(Column::CallId) {
+            "" => metadata.call_id(),
+            call => call,
+        };
+        let parent = metadata.parent_session();
+        let parent = if parent == session { Id::NONE } else { Id::of(parent) };
+        Self {
+            // Without a session of its own a row belongs to whatever else its parent started so.
+            unit: match session {
+                "" if parent.is_none() => Id::NONE,
+                "" => parent.derived(),
+                session => Id::of(session),
+            },
+            call: Id::of(if call.is_empty() { request } else { call }),
+            parent,
+        }
+    }
+}
+
+/// What a session is called that begins with a row.
+fn name<'f>(session: &'f str, request: &'f str) -> &'f str {
+    if session.is_empty() { request } else { session }
 }
 
 /// Claude Code puts account and session into the end user, which is no person then.

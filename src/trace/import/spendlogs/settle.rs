@@ -19,12 +19,12 @@ pub(super) struct Settled {
     pub(super) attempts: u64,
 }
 
-/// Leaves one row of each request, and of each call, among rows of one session that share LiteLLM's
-/// id of the call.
+/// Leaves one row of each request, and of each call, among rows of one session that share
+/// LiteLLM's id of the call.
 ///
-/// Of a request the row that says most is kept. Callback logs hold a row for each attempt of a call:
-/// a failure is left out if the next attempt follows soon, which then counts it among its retries.
-/// Two answers are never one call: some clients send the same call id all the time.
+/// Of a request the row that says most is kept. Callback logs hold a row for each attempt of a
+/// call: a failure is left out if the next attempt follows soon, which then counts it among its
+/// retries. Two answers are never one call: some clients send the same call id all the time.
 pub(super) fn settle(rows: &mut Vec<Row>, symbols: &Symbols) -> Settled {
     let mut settled = Settled::default();
     if rows.len() < 2 {

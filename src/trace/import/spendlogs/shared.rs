@@ -1,8 +1,9 @@
 //! What the prompts of different sessions have in common: tools and system prompt.
 //!
-//! Two things tell. Where messages are known, the tools and system prompts that begin the prompts of
-//! two sessions are the same or not. Where servers count cached tokens, the first call of a session
-//! can only hit what other sessions have left; where many hit equally far, that is what they share.
+//! Two things tell. Where messages are known, the tools and system prompts that begin the prompts
+//! of two sessions are the same or not. Where servers count cached tokens, the first call of a
+//! session can only hit what other sessions have left; where many hit equally far, that is what
+//! they share.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
