@@ -9,6 +9,8 @@ use tonnage::trace::import::spendlogs::{Import, Options, Report, import};
 use tonnage::trace::record::{After, AfterEvent, Base, Call, Cause, Session, Status};
 use tonnage::units::{Span, Tokens};
 
+mod made_up;
+
 const SESSION_1: &str = "1a6dd42a-7fd5-f3b6-4792-a32bbf448fe4";
 const SESSION_2: &str = "1bb24ee7-caff-f72a-c16f-92fec3ef0939";
 const SESSION_3: &str = "7a772d58-279c-72f7-516f-9d530cd542f2";
@@ -77,6 +79,14 @@ mod set_a {
     }
 
     #[test]
+    fn temporary_files_change_nothing() {
+        let held = import(&[data("set-a.csv.gz")], &options()).unwrap();
+        let tiny = Options { buffer_bytes: 5_000, ..options() };
+        let spilled = import(&[data("set-a.csv.gz")], &tiny).unwrap();
+        assert_eq!((spilled.trace, spilled.report), (held.trace, held.report));
+    }
+
+    #[test]
     fn csv_and_api_give_the_same_trace() {
         let csv = import(&[data("set-a.csv.gz")], &options()).unwrap();
         let page = import(&[data("set-a.v2.json.gz")], &options()).unwrap();
@@ -97,8 +107,11 @@ mod set_a {
         assert_eq!((report.sessions, report.lanes, report.child_sessions), (30, 37, 2));
         assert_eq!(report.one_call_sessions, 16);
         let evidence = &report.evidence;
-        assert_eq!((evidence.with_output, evidence.prompt_only), (202, 0));
-        assert_eq!((evidence.first, evidence.parallel, evidence.compacted), (30, 2, 0));
+        // The model servers cached prompts only, and one of the two models says nothing of hits.
+        assert_eq!((evidence.hit_with_output, evidence.hit_prompt_only), (0, 192));
+        assert_eq!((evidence.with_output, evidence.prompt_only), (10, 0));
+        assert_eq!((evidence.shared_hits, evidence.shared_assumed), (15, 2));
+        assert_eq!((evidence.first, evidence.parallel, evidence.compacted), (13, 2, 0));
         assert_eq!(evidence.uncounted, 11);
         assert_eq!((report.prompt_p50, report.prompt_p95), (Some(14_612), Some(31_084)));
         let codex = report.human_hours.iter().find(|entry| entry.profile == "codex_cli_rs");
@@ -122,9 +135,22 @@ mod set_a {
         assert_eq!(calls[16].after, finished(&[6, 12, 13, 15]));
         assert_eq!(calls[16].gap, Span::from_millis(2_762));
         assert_eq!(calls[16].base, Base::Call(6));
-        assert_eq!(calls[16].kept_tokens, Tokens(14_248 + 45));
+        assert_eq!(calls[16].kept_tokens, Tokens(14_248), "its hit of 14,240 tokens ends there");
         // A pause of 7.4 s is a person's.
         assert_eq!((calls[17].cause, calls[17].turn), (Cause::User, 1));
+    }
+
+    #[test]
+    fn first_calls_that_hit_alike_share_their_beginning() {
+        let a = with_ids("set-a.csv.gz");
+        let [context] = &a.trace.contexts[..] else { panic!("{:?}", a.trace.contexts) };
+        assert_eq!((context.base.as_ref(), context.prompt_tokens), (None, Tokens(9_440)));
+        let first = &session(&a, SESSION_3).calls[0];
+        let shared = Base::Shared(context.name.clone());
+        assert_eq!((&first.base, first.kept_tokens), (&shared, Tokens(9_440)));
+        // Its subagents begin with something else.
+        let other = session(&a, SESSION_3).calls.iter().find(|call| call.lane == 1).unwrap();
+        assert_eq!((&other.base, other.seen_cached), (&Base::None, Some(Tokens(1_296))));
     }
 
     #[test]
@@ -150,7 +176,7 @@ mod set_a {
         assert_eq!((calls[5].output_tokens, calls[5].retries), (Tokens(0), 2));
         assert_eq!(calls[6].cause, Cause::Retry);
         assert_eq!(calls[6].after, finished(&[5]));
-        assert_eq!((&calls[6].base, calls[6].kept_tokens), (&Base::Call(4), Tokens(15_467)));
+        assert_eq!((&calls[6].base, calls[6].kept_tokens), (&Base::Call(4), Tokens(15_404)));
         assert_eq!((calls[10].status, calls[10].retries), (Status::Ok, 1));
         for (id, output) in [("awk-disconnect-001", 17), ("awk-midcut-001", 105)] {
             let [call] = &session(&a, id).calls[..] else { panic!("one call") };
@@ -240,228 +266,6 @@ fn other_forms_are_refused_by_name() {
     }
 }
 
-/// Rows made up one by one.
-mod made_up {
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-    use tonnage::trace::check::Checker;
-
-    use super::*;
-
-    const HEADER: &str = "session_id,request_id,call_type,api_key,prompt_tokens,completion_tokens,\
-                          startTime,endTime,completionStartTime,model,model_group,user,metadata,\
-                          cache_hit,request_tags,team_id,end_user\n";
-
-    /// A row that starts `start` seconds into the hour and takes one second.
-    fn row(session: &str, request: &str, start: u32, prompt: u64, metadata: &str) -> String {
-        let time = |at: u32| format!("2026-11-29 16:{:02}:{:02}", at / 60, at % 60);
-        let (start, end, metadata) = (time(start), time(start + 1), metadata.replace('"', "\"\""));
-        format!(
-            "{session},{request},acompletion,key,{prompt},10,{start},{end},{end},m,g,ana,\
-             \"{metadata}\",None,[],team,\n"
-        )
-    }
-
-    fn read(rows: &[String], options: &Options) -> Result<Import, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("rows.csv");
-        fs::write(&file, format!("{HEADER}{}", rows.concat())).unwrap();
-        import(&[file], options).map_err(|error| error.to_string())
-    }
-
-    fn ok(rows: &[String]) -> Import {
-        read(rows, &Options { keep_ids: true, ..options() }).unwrap()
-    }
-
-    #[test]
-    fn bad_rows_stop_the_import_or_are_counted() {
-        let good = row("s", "r1", 0, 100, "{}");
-        let cases = [
-            (good.replace(",100,", ",-100,"), "prompt_tokens: found `-100`", ":3:5: "),
-            (
-                good.replace(",100,", ",99999999999,"),
-                "prompt_tokens: found `99999999999`",
-                ":3:5: ",
-            ),
-            (good.replace("2026-11-29 16:00:00", "soon"), "startTime: found `soon`", ":3:7: "),
-            (good.replace("16:00:01,2026", "15:00:01,2026"), "startTime (`", ":3:8: "),
-            (good.replace("\"{}\"", "\"{\"\"a\"\":\""), "metadata: not valid JSON", ":3:13: "),
-            (good.replace("ana", "a\0na"), "user: a NUL", ":3:12: "),
-            (good.replace(",team,", ""), "fields, allowed: 17", ":3: "),
-        ];
-        for (bad, message, place) in cases {
-            let rows = [row("s", "r0", 0, 50, "{}"), bad];
-            let error = read(&rows, &options()).unwrap_err();
-            assert!(error.contains(message) && error.contains(place), "{message}: {error}");
-            assert!(error.contains("1 of 2 rows are bad; --skip-bad"), "{error}");
-            let skipped = read(&rows, &Options { skip_bad: true, ..options() }).unwrap();
-            assert_eq!((skipped.report.rows_bad, skipped.report.calls_ok), (1, 1));
-        }
-    }
-
-    #[test]
-    fn what_is_no_generation_is_left_out_by_type() {
-        let embedding = row("s", "r1", 1, 100, "{}").replace("acompletion", "aembedding");
-        let report = ok(&[row("s", "r0", 0, 100, "{}"), embedding.clone()]).report;
-        assert_eq!((report.rows_read, report.calls_ok), (2, 1));
-        assert_eq!(report.other_types.get("aembedding"), Some(&1));
-        let error = read(&[embedding], &options()).unwrap_err();
-        assert!(error.contains("no call to import") && error.contains("1 of other"), "{error}");
-    }
-
-    #[test]
-    fn cached_tokens_beyond_the_prompt_are_added_to_it() {
-        let usage = r#"{"usage_object":{"prompt_tokens_details":{"cached_tokens":900}}}"#;
-        let import = ok(&[row("s", "r0", 0, 100, usage)]);
-        let call = &import.trace.sessions[0].calls[0];
-        assert_eq!((call.prompt_tokens, call.seen_cached), (Tokens(1_000), Some(Tokens(900))));
-        assert_eq!(import.report.uncached_prompts, 1);
-    }
-
-    #[test]
-    fn growth_by_less_than_the_answer_keeps_the_prompt_only() {
-        let import = ok(&[row("s", "r0", 0, 100, "{}"), row("s", "r1", 2, 105, "{}")]);
-        assert_eq!(import.trace.sessions[0].calls[1].kept_tokens, Tokens(100));
-        assert_eq!(import.report.evidence.prompt_only, 1);
-    }
-
-    #[test]
-    fn a_compaction_keeps_nothing_and_stays_in_its_lane() {
-        let import = ok(&[
-            row("s", "r0", 0, 1_000, "{}"),
-            row("s", "r1", 2, 300, "{}"),
-            row("s", "r2", 4, 400, "{}"),
-        ]);
-        let calls = &import.trace.sessions[0].calls;
-        assert!(calls.iter().all(|call| call.lane == 0));
-        assert_eq!((&calls[1].base, calls[1].kept_tokens), (&Base::None, Tokens(0)));
-        assert_eq!((&calls[2].base, calls[2].kept_tokens), (&Base::Call(1), Tokens(310)));
-        assert_eq!(import.report.evidence.compacted, 1);
-    }
-
-    #[test]
-    fn single_random_ids_are_put_together_up_to_the_gap_and_others_are_not() {
-        let id = |n: u32| format!("00000000-0000-4000-8000-{n:012}");
-        let rows = [
-            row(&id(1), "r0", 0, 100, "{}"),
-            row(&id(2), "r1", 5, 200, "{}"),
-            row("mine", "r2", 10, 300, "{}"),
-            row(&id(3), "r3", 500, 400, "{}"),
-            row(&id(4), "r4", 510, 400, "{}"),
-        ];
-        let gap = Options { regroup_gap: Span::from_secs(60), ..options() };
-        let report = read(&rows, &gap).unwrap().report;
-        // 1 and 2 are one session; 3 came too late; 4 is not longer than 3; `mine` is no UUID.
-        assert_eq!((report.sessions, report.regrouped.random_ids), (4, 4));
-        assert_eq!(report.regrouped.sessions, 3);
-        let report = read(&rows, &options()).unwrap().report;
-        assert_eq!(report.sessions, 3, "half an hour bridges the pause");
-    }
-
-    #[test]
-    fn where_no_id_is_on_two_rows_no_id_counts() {
-        let rows: Vec<String> = (0..10)
-            .map(|n| row(&format!("id{n}"), &format!("r{n}"), n * 2, 100 * u64::from(n + 1), "{}"))
-            .collect();
-        let import = ok(&rows);
-        assert!(import.report.regrouped.every_id_once);
-        assert_eq!(import.trace.sessions.len(), 1);
-        let few = ok(&rows[..9]);
-        assert_eq!(few.trace.sessions.len(), 9, "too few to say");
-    }
-
-    #[test]
-    fn children_without_a_parent_in_the_input_stand_alone_and_rings_end() {
-        let parent =
-            |id: &str| format!(r#"{{"spend_logs_metadata":{{"parent_session_id":"{id}"}}}}"#);
-        let import = ok(&[row("child", "r0", 0, 100, &parent("gone"))]);
-        assert_eq!((import.report.orphans, import.trace.sessions.len()), (1, 1));
-        let ring = [row("a", "r0", 0, 100, &parent("b")), row("b", "r1", 2, 100, &parent("a"))];
-        assert_eq!(ok(&ring).trace.sessions.len(), 1);
-    }
-
-    #[test]
-    fn a_full_page_of_the_api_is_suspicious() {
-        let page = r#"{"data":[ROW],"total":10000,"total_is_capped":true}"#;
-        let json_row = r#"{"request_id":"chatcmpl-0123456789abcdef0123456789abcdef",
-            "call_type":"acompletion","prompt_tokens":10,"completion_tokens":1,
-            "startTime":"2026-11-29T16:00:00Z","endTime":"2026-11-29T16:00:01+00:00",
-            "metadata":{},"session_id":null}"#;
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("page.json");
-        fs::write(&file, page.replace("ROW", json_row)).unwrap();
-        let report = import(std::slice::from_ref(&file), &options()).unwrap().report;
-        let warnings: Vec<&str> = report.warnings.iter().map(|warning| &*warning.0).collect();
-        assert!(warnings.iter().any(|text| text.contains("total_is_capped")), "{warnings:?}");
-        assert!(warnings.iter().any(|text| text.contains("10000 rows")), "{warnings:?}");
-        fs::write(&file, &page.replace("ROW", json_row)[..200]).unwrap();
-        let error = import(&[file], &options()).unwrap_err().to_string();
-        assert!(error.contains("cut off"), "{error}");
-    }
-
-    /// Start and duration in seconds, prompt, answer, session, its parent, and how it ended.
-    type Made = (u32, u32, u64, u64, usize, usize, usize);
-
-    fn made(number: usize, (start, lasts, prompt, output, session, parent, ends): Made) -> String {
-        let ids = ["", "a", "b", "00000000-0000-4000-8000-000000000001"];
-        let ending = ["", r#","status":"failure""#, r#","error_information":{"error_code":"499"}"#];
-        let parent = ids[parent];
-        let metadata = format!(
-            r#"{{"spend_logs_metadata":{{"parent_session_id":"{parent}"}}{}}}"#,
-            ending[ends]
-        );
-        let end = |at: u32| format!("2026-11-29 16:{:02}:{:02}", at / 60, at % 60);
-        row(ids[session], &format!("r{number}"), start, prompt, &metadata)
-            .replace(&end(start + 1), &end(start + lasts))
-            .replace(",10,2026", &format!(",{output},2026"))
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-
-        /// Whatever the rows say, the trace keeps the rules of traces, and every call is in it.
-        #[test]
-        fn every_trace_keeps_the_rules(
-            calls in vec(
-                (0..60u32, 0..40u32, 0..60u64, 0..9u64, 0..4usize, 0..4usize, 0..3usize),
-                1..40,
-            )
-        ) {
-            let rows: Vec<String> =
-                calls.iter().enumerate().map(|(number, &call)| made(number, call)).collect();
-            let import = ok(&rows);
-            let mut checker = Checker::default();
-            for session in &import.trace.sessions {
-                let checked = checker.session(session);
-                prop_assert!(checked.is_ok(), "{checked:?}");
-                let end = |call: &After| {
-                    let call = &session.calls[call.call as usize];
-                    call.at + call.seen_duration.unwrap()
-                };
-                for call in &session.calls {
-                    let begin = session.calls[0].at;
-                    let latest = call.after.iter().map(end).max().unwrap_or(begin);
-                    prop_assert_eq!(latest + call.gap, call.at, "gaps run from the last wait");
-                }
-            }
-            let kept: usize = import.trace.sessions.iter().map(|session| session.calls.len()).sum();
-            prop_assert_eq!(kept, rows.len());
-            let backwards: Vec<String> = rows.iter().rev().cloned().collect();
-            prop_assert_eq!(ok(&backwards).trace, import.trace);
-        }
-    }
-
-    #[test]
-    fn a_header_that_lacks_columns_says_which_and_what_is_nearest() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("rows.csv");
-        fs::write(&file, HEADER.replace("startTime", "start_time")).unwrap();
-        let error = import(&[file], &options()).unwrap_err().to_string();
-        assert!(error.contains("the header lacks startTime"), "{error}");
-        assert!(error.contains("`start_time` is there"), "{error}");
-    }
-}
-
 mod command {
     use super::*;
 
@@ -485,7 +289,77 @@ mod command {
         assert_eq!(trace, import(&[data("set-a.csv.gz")], &options()).unwrap().trace);
         let meta = fs::read_to_string(folder.path().join("a.meta.json")).unwrap();
         assert!(meta.contains("\"start\": \"2026-11-29T16:41:07.973Z\""), "{meta}");
-        assert!(meta.contains("turn figures are approximate"), "{meta}");
+        assert!(meta.contains("gaps of more than 4 s alone"), "{meta}");
+    }
+
+    /// The rows were made with a server of 9,000 blocks on each of three replicas.
+    #[test]
+    fn a_replay_hits_about_as_much_as_the_recorded_servers_did() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("a.csv");
+        let scenario = folder.path().join("a.toml");
+        fs::write(
+            &scenario,
+            "trace = \"a.csv\"\n[engine]\nmodel = \"Llama-3.1-8B\"\ngpu = \"h100-sxm\"\n\
+             block_size = 16\nnum_gpu_blocks_override = 9000\n[fleet]\nreplicas = 3\n",
+        )
+        .unwrap();
+        tonnage()
+            .args(["import", "spendlogs", "--turn-gap", "4", "-o"])
+            .args([&trace, &data("set-a.csv.gz")])
+            .assert()
+            .success();
+        tonnage()
+            .arg("replay")
+            .arg(&scenario)
+            .args(["--out".as_ref(), folder.path().as_os_str()])
+            .assert()
+            .success();
+        type Row = std::collections::BTreeMap<String, String>;
+        let table = |file: &str| -> Vec<Row> {
+            let mut rows = csv::Reader::from_path(folder.path().join(file)).unwrap();
+            rows.deserialize().map(Result::unwrap).collect()
+        };
+        let (recorded, simulated) = (table("a.csv"), table("calls.csv"));
+        let number = |row: &Row, column: &str| row[column].parse::<u64>().ok();
+        let (mut known, mut prompts, mut seen, mut hit) = (0, 0, 0, 0);
+        for row in &recorded {
+            let Some(cached) = number(row, "seen_cached") else { continue };
+            let same = |other: &&Row| ["session", "call"].iter().all(|&id| other[id] == row[id]);
+            known += 1;
+            seen += cached;
+            prompts += number(row, "prompt_tokens").unwrap();
+            hit += number(simulated.iter().find(same).unwrap(), "cached_tokens").unwrap();
+        }
+        assert_eq!((known, 1_000 * seen / prompts), (220, 911));
+        let simulated = 1_000 * hit / prompts;
+        // By growth alone it is 87.4 %.
+        assert!((901..=931).contains(&simulated), "{simulated} per mille");
+    }
+
+    /// Whatever kills it, the system takes away what had no name.
+    #[cfg(unix)]
+    #[test]
+    fn leaves_nothing_behind_when_it_is_killed() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin("tonnage"))
+            .args(["import", "spendlogs", "/dev/stdin", "-o"])
+            .arg(folder.path().join("a.csv"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut rows = flate2::read::GzDecoder::new(fs::File::open(data("set-a.csv.gz")).unwrap());
+        let mut pipe = child.stdin.take().unwrap();
+        // More than a pipe holds, so it is reading by then.
+        std::io::copy(&mut rows, &mut pipe).unwrap();
+        pipe.flush().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(pipe);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! `tonnage import spendlogs`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::builder::TypedValueParser;
+use indicatif::ProgressBar;
 
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Writer;
-use crate::trace::import::spendlogs::{Import, Options, UtcOffset, import};
+use crate::trace::import::spendlogs::{Options, Progress, Sink, UtcOffset, import_into};
+use crate::trace::record::{Session, SharedContext};
 use crate::units::Span;
 
 /// Arguments of `tonnage import spendlogs`.
@@ -35,6 +39,9 @@ pub struct Args {
     /// The clock of timestamps without an offset (LiteLLM before 2025 wrote local time)
     #[arg(long, value_name = "+HH:MM", default_value = "+00:00", allow_hyphen_values = true)]
     utc_offset: UtcOffset,
+    /// Where rows are sorted that do not fit in memory; by default beside the trace to be written
+    #[arg(long, value_name = "FOLDER")]
+    temp_dir: Option<PathBuf>,
 }
 
 /// Runs the import.
@@ -42,31 +49,99 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.files.contains(&args.output) {
         return Err(Error::new("the output is one of the inputs").in_file(args.output.display()));
     }
+    // The trace will have room there, so the rows have it too, more or less.
+    let beside = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let beside = beside.map_or_else(|| PathBuf::from("."), PathBuf::from);
     let options = Options {
         turn_gap: args.turn_gap,
         regroup_gap: args.regroup_gap,
         keep_ids: args.keep_ids,
         skip_bad: args.skip_bad,
         utc_offset: args.utc_offset,
+        temp_dir: Some(args.temp_dir.clone().unwrap_or(beside)),
+        ..Options::default()
     };
-    let mut done = import(&args.files, &options)?;
-    done.meta.made_by = Some(made_by(&options));
-    write(&done, &args.output)?;
+    let mut output = Output { path: &args.output, writer: None };
+    output.probe()?;
+    let work = || import_into(&args.files, &options, &mut output);
+    let (mut meta, report) = with_progress(&options.progress, work)?;
+    meta.made_by = Some(made_by(&options));
+    // Both or neither: what can fail is done before the trace gets its name.
+    let sidecar = meta.prepare_beside(&args.output)?;
+    output.finish()?;
+    sidecar.commit()?;
     // The trace is written; who does not read the report loses nothing.
-    let _ = write!(std::io::stderr(), "{}", done.report);
+    let _ = write!(std::io::stderr(), "{report}");
     Ok(Outcome::Met)
 }
 
-/// Writes trace and sidecar.
-fn write(done: &Import, output: &Path) -> Result<()> {
-    let mut writer = Writer::create(output)?;
-    for session in &done.trace.sessions {
-        writer.session(session)?;
+/// Runs the import while a line on the terminal shows how far it has come.
+fn with_progress<T>(progress: &Progress, work: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
     }
-    // Both or neither: what can fail is done before the trace gets its name.
-    let sidecar = done.meta.prepare_beside(output)?;
-    writer.finish()?;
-    sidecar.commit()
+    let bar = ProgressBar::new_spinner();
+    let done = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                bar.set_message(match progress.calls.load(Ordering::Relaxed) {
+                    0 => format!("{} rows read", progress.rows.load(Ordering::Relaxed)),
+                    calls => format!("{calls} calls written"),
+                });
+                bar.tick();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let _done = SetAtEnd(&done);
+        work()
+    });
+    bar.finish_and_clear();
+    result
+}
+
+/// Says that the work has ended, also if it has panicked.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The trace to be written, begun when there is something to write: reading takes long, and if it
+/// is interrupted no file with a name should be left.
+struct Output<'a> {
+    path: &'a Path,
+    writer: Option<Writer<'static>>,
+}
+
+impl Output<'_> {
+    /// Finds out at once what would else be found out at the end.
+    fn probe(&self) -> Result<()> {
+        Writer::create(self.path).map(drop)
+    }
+
+    fn writer(&mut self) -> Result<&mut Writer<'static>> {
+        match &mut self.writer {
+            Some(writer) => Ok(writer),
+            none => Ok(none.insert(Writer::create(self.path)?)),
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        self.writer.map_or(Ok(()), Writer::finish)
+    }
+}
+
+impl Sink for Output<'_> {
+    fn context(&mut self, context: SharedContext) -> Result<()> {
+        self.writer()?.context(&context)
+    }
+
+    fn session(&mut self, session: Session) -> Result<()> {
+        self.writer()?.session(&session)
+    }
 }
 
 /// The command without the names of files, which may be private.

@@ -1,6 +1,6 @@
 //! A file that takes its name only when it is whole.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,11 @@ use tempfile::NamedTempFile;
 
 use crate::diag::{Error, Result};
 
-/// Written under a temporary name beside its target; dropping it leaves the target as it was.
+/// Written without a name where the system can do that, else under a temporary one beside its
+/// target; dropping it leaves the target as it was.
 #[derive(Debug)]
 pub(crate) struct NewFile {
-    file: NamedTempFile,
+    file: Draft,
     target: PathBuf,
     named: PathBuf,
 }
@@ -29,8 +30,11 @@ impl NewFile {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
+        if let Some(file) = unnamed::create(folder) {
+            return Ok(Self { file: Draft::Unnamed(file), target, named: path.to_owned() });
+        }
         let mut builder = tempfile::Builder::new();
-        builder.prefix(".tonnage-");
+        builder.prefix(PREFIX);
         #[cfg(unix)]
         let permissions = {
             use std::os::unix::fs::PermissionsExt;
@@ -42,23 +46,139 @@ impl NewFile {
         let file = builder
             .tempfile_in(folder)
             .map_err(|error| Error::io(path, "create the file", &error))?;
-        Ok(Self { file, target, named: path.to_owned() })
+        Ok(Self { file: Draft::Named(file), target, named: path.to_owned() })
     }
 
     /// Gives the file its name, replacing what bore it.
     pub(crate) fn commit(self) -> Result<()> {
-        let put = self.file.persist(&self.target);
-        put.map_err(|error| Error::io(&self.named, "put the file in place", &error.error))?;
-        Ok(())
+        let put = match self.file {
+            Draft::Named(file) => file.persist(&self.target).map(drop).map_err(io::Error::from),
+            Draft::Unnamed(file) => unnamed::put(&file, &self.target),
+        };
+        put.map_err(|error| Error::io(&self.named, "put the file in place", &error))
     }
 }
 
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        match &mut self.file {
+            Draft::Named(file) => file.write(bytes),
+            Draft::Unnamed(file) => file.write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        match &mut self.file {
+            Draft::Named(file) => file.flush(),
+            Draft::Unnamed(file) => file.flush(),
+        }
+    }
+}
+
+/// How temporary names begin.
+const PREFIX: &str = ".tonnage-";
+
+/// The file until it has its name.
+#[derive(Debug)]
+enum Draft {
+    /// It has another one, and is removed if all goes well or wrong, but not if the process is
+    /// killed.
+    Named(NamedTempFile),
+    /// It has none, so the system removes it with the process, however that ends.
+    Unnamed(File),
+}
+
+/// Files without a name.
+#[cfg(target_os = "linux")]
+mod unnamed {
+    use std::fs::File;
+    use std::io::{self, ErrorKind};
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
+
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+
+    /// A new file in a folder, `None` if the file system has no such files.
+    pub(super) fn create(folder: &Path) -> Option<File> {
+        // The way to its name leads through here.
+        if !Path::new("/proc/self/fd").is_dir() {
+            return None;
+        }
+        // As for any new file: readable by all, less the umask.
+        let mode = Mode::from_bits_truncate(0o666);
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        open(folder, flags, mode).ok().map(File::from)
+    }
+
+    /// Gives the file a name, replacing what bore it.
+    pub(super) fn put(file: &File, target: &Path) -> io::Result<()> {
+        let link = |path: &Path| {
+            let origin = format!("/proc/self/fd/{}", file.as_raw_fd());
+            linkat(CWD, origin, CWD, path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
+        };
+        match link(target) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            done => return done,
+        }
+        // A name is taken away from another file only by a file that has one.
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let mut builder = tempfile::Builder::new();
+        let named =
+            builder.prefix(super::PREFIX).make_in(folder.unwrap_or(Path::new(".")), link)?;
+        named.persist(target).map(drop).map_err(io::Error::from)
+    }
+}
+
+/// Files without a name, of which this system has none.
+#[cfg(not(target_os = "linux"))]
+mod unnamed {
+    use std::fs::File;
+    use std::io;
+    use std::path::Path;
+
+    pub(super) fn create(_: &Path) -> Option<File> {
+        None
+    }
+
+    pub(super) fn put(_: &File, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(folder: &Path) -> usize {
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_whole_and_replaces_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        for text in ["first", "second"] {
+            let before = fs::read_to_string(&path).ok();
+            let mut file = NewFile::create(&path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).ok(), before);
+            file.commit().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(entries(folder.path()), 1);
+        }
+        drop(NewFile::create(&path).unwrap());
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap(), entries(folder.path())),
+            ("second".into(), 1)
+        );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn where_files_need_no_name_a_draft_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = NewFile::create(&folder.path().join("x")).unwrap();
+        let named = usize::from(matches!(file.file, Draft::Named(_)));
+        assert_eq!(entries(folder.path()), named);
     }
 }

@@ -4,29 +4,46 @@
 //! the rest is inferred by rules that `docs/spendlogs.md` lists, and the [`Report`] counts what
 //! rests on which of them.
 //!
-//! The work goes through four stages, one file each: [`open`] finds out what a file is, `csv_form`
-//! and `page` read rows into the [`rows::Collector`], `group` makes sessions of them, and `calls`
-//! finds lanes (`lanes`), waits, turns and lineage.
+//! The work goes through stages, one file each: [`open`] finds out what a file is; `csv_form` and
+//! `page` read rows into the [`rows::Collector`]; `group` makes sessions of them; `calls` finds,
+//! one session at a time, lanes (`lanes`), waits and turns (`flow`) and lineage (`lineage`). Rows
+//! are held in a buffer and then in temporary files (`spool`), so memory does not grow with them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::diag::{Error, Result};
 use crate::trace::meta::Meta;
-use crate::trace::record::Trace;
+use crate::trace::record::{Session, SharedContext, Trace};
 use crate::units::Span;
 
 mod calls;
+mod clock;
 mod columns;
 mod csv_form;
+mod flow;
 mod group;
 mod lanes;
+mod lineage;
 mod metadata;
 mod names;
 mod open;
 mod page;
+mod parents;
+mod plan;
+mod prompt;
+mod regroup;
 mod report;
+mod row;
 mod rows;
+mod settle;
+mod shared;
+mod spool;
+mod symbols;
+mod tally;
 mod time;
+mod warn;
 
 pub use report::{CachedHour, Evidence, FileReport, HumanHours, Regrouped, Report};
 pub use time::UtcOffset;
@@ -34,8 +51,11 @@ pub use time::UtcOffset;
 /// How many bad rows are shown by name; all are counted.
 const BAD_ROWS_SHOWN: usize = 5;
 
+/// An id that more calls carry is a constant that a client puts in, and no session's.
+const SESSION_CALLS_MAX: usize = 10_000;
+
 /// What the user may decide about an import.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// A longer client gap in the main lane starts a new user turn.
     pub turn_gap: Span,
@@ -47,6 +67,28 @@ pub struct Options {
     pub skip_bad: bool,
     /// The clock of timestamps that carry no offset.
     pub utc_offset: UtcOffset,
+    /// Bytes of rows that each of the few stages holds before it uses temporary files.
+    pub buffer_bytes: usize,
+    /// The folder of temporary files; the system's, if none is named.
+    pub temp_dir: Option<PathBuf>,
+    /// How far the import has come, for whoever wants to show it.
+    pub progress: Arc<Progress>,
+}
+
+/// How far an import has come. All rows are read before the first call is written.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Rows read.
+    pub rows: AtomicU64,
+    /// Calls written.
+    pub calls: AtomicU64,
+}
+
+impl Options {
+    fn room(&self) -> spool::Room {
+        let folder = self.temp_dir.clone().unwrap_or_else(std::env::temp_dir);
+        spool::Room { folder, buffer_bytes: self.buffer_bytes }
+    }
 }
 
 impl Default for Options {
@@ -57,6 +99,9 @@ impl Default for Options {
             keep_ids: false,
             skip_bad: false,
             utc_offset: UtcOffset::default(),
+            buffer_bytes: 24 << 20,
+            temp_dir: None,
+            progress: Arc::default(),
         }
     }
 }
@@ -64,7 +109,7 @@ impl Default for Options {
 /// What an import gives.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// The sessions, in order of their start; there are no shared contexts.
+    /// The sessions, in order of their start, and the contexts that they share.
     pub trace: Trace,
     /// The sidecar. `made_by` is left to the caller, who knows the command.
     pub meta: Meta,
@@ -72,48 +117,197 @@ pub struct Import {
     pub report: Report,
 }
 
-/// Reads files of SpendLogs rows (several files are parts of one export) into one trace.
+/// Where the trace goes, item by item.
+pub trait Sink {
+    /// Takes a shared context, before the first session that uses it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn context(&mut self, context: SharedContext) -> Result<()>;
+
+    /// Takes a session; they come in the order of their start.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn session(&mut self, session: Session) -> Result<()>;
+}
+
+impl Sink for Trace {
+    fn context(&mut self, context: SharedContext) -> Result<()> {
+        self.contexts.push(context);
+        Ok(())
+    }
+
+    fn session(&mut self, session: Session) -> Result<()> {
+        self.sessions.push(session);
+        Ok(())
+    }
+}
+
+/// Reads files of SpendLogs rows (several files are parts of one export) into one trace in memory.
+///
+/// # Errors
+/// As for [`import_into`].
+pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
+    let mut trace = Trace::default();
+    let (meta, report) = import_into(files, options, &mut trace)?;
+    Ok(Import { trace, meta, report })
+}
+
+/// Reads files of SpendLogs rows (several files are parts of one export) and writes one trace,
+/// session by session. Memory does not grow with the rows.
 ///
 /// # Errors
 /// A file that cannot be read or is of another form; a bad row, unless they are to be skipped; no
-/// call left to import.
-pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
-    let mut collector = rows::Collector::new(options.utc_offset);
+/// call left to import; temporary files or an output that cannot be written.
+pub fn import_into(
+    files: &[PathBuf],
+    options: &Options,
+    sink: &mut impl Sink,
+) -> Result<(Meta, Report)> {
+    let mut collector = rows::Collector::new(options);
     for file in files {
         open::read(file, options.skip_bad, &mut collector)?;
     }
+    finish(collector, options, sink)
+}
+
+/// Makes a trace of the rows that were read.
+fn finish(
+    mut collector: rows::Collector,
+    options: &Options,
+    sink: &mut impl Sink,
+) -> Result<(Meta, Report)> {
+    collector.check()?;
     if !options.skip_bad
         && let Some(error) = collector.bad_rows_error()
     {
         return Err(error);
     }
-    if collector.rows.is_empty() {
-        return Err(no_calls(&collector));
+    let grouped = group::group(&mut collector, options)?;
+    if grouped.counts.calls == 0 {
+        return Err(no_calls(&collector, &grouped.counts));
     }
-    let order = collector.in_order();
-    let grouped = group::group(&collector, &order, options.regroup_gap);
-    let mut names = names::Names::new(&collector, &order, options.keep_ids);
-    let built = calls::build(&collector, &order, &grouped, options.turn_gap, &mut names);
-    let report = report::report(&collector, &order, &grouped, &built, options);
+    let (written, calls) = write(grouped.calls, grouped.prefixes, &collector, options, sink)?;
+    let report = assemble(&collector, &grouped.counts, written, calls, options)?;
     let meta = Meta {
         format_version: 1,
         source: Some("LiteLLM_SpendLogs".to_owned()),
-        start: Some(time::rfc3339(collector.rows[order[0]].start)),
+        start: Some(report.start.clone()),
         notes: report.notes(),
         ..Meta::default()
     };
-    let trace = Trace { contexts: Vec::new(), sessions: built.sessions };
-    Ok(Import { trace, meta, report })
+    Ok((meta, report))
+}
+
+/// What was found while the trace was written.
+struct Written {
+    found: calls::Found,
+    shared_contexts: u64,
+    start: String,
+}
+
+/// Writes the sessions, of which one at a time is in memory.
+fn write(
+    placed: spool::Sorted<group::Placed>,
+    prefixes: shared::Prefixes,
+    collector: &rows::Collector,
+    options: &Options,
+    sink: &mut impl Sink,
+) -> Result<(Written, tally::Tally)> {
+    let mut tally = tally::Tally::new(&options.room());
+    let mut placed = spool::Ahead::new(placed)?;
+    let mut builder = calls::Builder {
+        symbols: &collector.symbols,
+        names: names::Names::new(options.keep_ids),
+        shared: prefixes.shared()?,
+        // The first session's first call is the first of all.
+        zero: placed.peek().map_or(0, |first| first.session.start),
+        block: collector.block,
+        turn_gap: options.turn_gap,
+        found: calls::Found::default(),
+    };
+    let mut calls = 0;
+    while let Some(session) = placed.peek().map(|next| next.session) {
+        let mut parts: Vec<plan::Part> = Vec::new();
+        while let Some(next) = placed.next_if(|next| next.session == session)? {
+            tally.add(&next.row)?;
+            calls += 1;
+            // Parts come in order, none is empty.
+            if parts.len() <= next.part as usize {
+                let parent = next.parent.map(|parent| parent as usize);
+                parts.push(plan::Part { rows: Vec::new(), parent });
+            }
+            if let Some(part) = parts.last_mut() {
+                part.rows.push(next.row);
+            }
+        }
+        let session = builder.session(&parts);
+        builder.shared.take_fresh().into_iter().try_for_each(|context| sink.context(context))?;
+        sink.session(session)?;
+        options.progress.calls.store(calls, Ordering::Relaxed);
+    }
+    let shared_contexts = builder.shared.count();
+    let start = time::rfc3339(builder.zero);
+    Ok((Written { found: builder.found, shared_contexts, start }, tally))
+}
+
+/// Puts the report together.
+fn assemble(
+    collector: &rows::Collector,
+    counts: &group::Counts,
+    written: Written,
+    tally: tally::Tally,
+    options: &Options,
+) -> Result<Report> {
+    let found = written.found;
+    Ok(Report {
+        files: collector.files.clone(),
+        rows_read: collector.read,
+        rows_bad: collector.bad,
+        bad_rows: collector.bad_rows.iter().map(ToString::to_string).collect(),
+        duplicates: counts.settled.duplicates,
+        attempts: counts.settled.attempts,
+        cache_hits: counts.cache_hits,
+        other_types: counts.other_types.clone(),
+        calls_ok: tally.ok,
+        calls_failed: tally.failed,
+        calls_aborted: tally.aborted,
+        start: written.start,
+        end: tally.end.map(time::rfc3339).unwrap_or_default(),
+        sessions: found.sessions,
+        one_call_sessions: found.one_call,
+        lanes: found.lanes,
+        child_sessions: counts.children,
+        orphans: counts.orphans,
+        regrouped: counts.regrouped.clone(),
+        said_turns: found.said_turns,
+        gap_turns: found.gap_turns,
+        turn_gap: options.turn_gap.secs_text(),
+        parallel_calls: found.parallel,
+        retried: tally.retried,
+        ttft_known: tally.ttft_known,
+        cached_known: tally.cached_known,
+        assumed_prompts: found.assumed_prompts,
+        uncached_prompts: counts.uncached_prompts,
+        uncounted: tally.uncounted,
+        shared_contexts: written.shared_contexts,
+        prompt_p50: tally.prompt_rank(50),
+        prompt_p95: tally.prompt_rank(95),
+        cached_by_hour: tally.cached_by_hour(),
+        warnings: warn::warnings(collector, counts, &found),
+        evidence: found.evidence,
+        human_hours: tally.human_hours(&collector.symbols)?,
+    })
 }
 
 /// The error for input that was read and holds nothing to simulate.
-fn no_calls(collector: &rows::Collector) -> Error {
-    let counts = &collector.counts;
+fn no_calls(collector: &rows::Collector, counts: &group::Counts) -> Error {
     let other: u64 = counts.other_types.values().sum();
     Error::new(format!(
         "no call to import: {} rows read, of which {} bad, {} duplicates, {} answered from the \
          response cache, {other} of other call types",
-        counts.read, counts.bad, counts.duplicates, counts.cache_hits,
+        collector.read, collector.bad, counts.settled.duplicates, counts.cache_hits,
     ))
     .help("a one-day query of the API returns nothing when start and end date are the same day")
 }

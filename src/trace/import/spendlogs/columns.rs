@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::metadata::Metadata;
+use super::prompt::Prompt;
 
 /// A column of the table that the importer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +26,11 @@ pub(super) enum Column {
     EndUser,
     SessionId,
     Status,
+    CallId,
 }
 
 /// How many columns are read.
-pub(super) const COUNT: usize = 18;
+pub(super) const COUNT: usize = 19;
 
 /// All of them with their names; those from `session_id` on came after LiteLLM 1.60, so an export
 /// may lack them.
@@ -51,6 +53,7 @@ pub(super) const COLUMNS: [(Column, &str); COUNT] = [
     (Column::EndUser, "end_user"),
     (Column::SessionId, "session_id"),
     (Column::Status, "status"),
+    (Column::CallId, "litellm_call_id"),
 ];
 
 impl Column {
@@ -66,7 +69,7 @@ impl Column {
 
     /// Whether every version of LiteLLM has it.
     pub(super) fn is_required(self) -> bool {
-        !matches!(self, Self::SessionId | Self::Status)
+        !matches!(self, Self::SessionId | Self::Status | Self::CallId)
     }
 }
 
@@ -78,11 +81,21 @@ pub(super) struct Fields<'a> {
     pub(super) metadata: Result<Metadata, String>,
     /// The User-Agent tag's text.
     pub(super) user_agent: Option<String>,
+    /// The messages of the request, where they are stored.
+    pub(super) prompt: Option<Prompt>,
+    /// Whether the answer was streamed, where that is said.
+    pub(super) stream: Option<bool>,
 }
 
 impl Default for Fields<'_> {
     fn default() -> Self {
-        Self { values: Default::default(), metadata: Ok(Metadata::default()), user_agent: None }
+        Self {
+            values: Default::default(),
+            metadata: Ok(Metadata::default()),
+            user_agent: None,
+            prompt: None,
+            stream: None,
+        }
     }
 }
 

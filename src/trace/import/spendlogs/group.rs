@@ -1,201 +1,326 @@
 //! Makes sessions of rows: by id, children with their parents, and by likeness where ids say
 //! nothing.
+//!
+//! Rows pass through in sorted order and none stays: first by session and call, where repeated rows
+//! go and the worth of an id shows; then those whose id is worth nothing by caller and start.
+//! All end up sorted by session, sessions by start.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use super::rows::{Collector, Row, Symbol, is_uuid};
-use super::time::{Micros, span};
-use crate::units::Span;
+use super::parents::{self, Link, Seat};
+use super::regroup::Callers;
+use super::report::Regrouped;
+use super::row::{Kind, Loose, Row, Standing};
+use super::rows::Collector;
+use super::settle::{Settled, settle};
+use super::shared::Prefixes;
+use super::spool::{Ahead, Record, Sorted, Sorter, take};
+use super::symbols::{Id, Symbols};
+use super::{Options, SESSION_CALLS_MAX};
+use crate::diag::Result;
 
 /// With at least this many session ids, and none of them on two rows, the ids are no evidence.
-const ALL_SINGLE_MIN: usize = 10;
+const ALL_SINGLE_MIN: u64 = 10;
 
-/// The rows of one session id, or of calls put together.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
-    /// Rows, as indices into the collector's, in order of start.
-    pub(super) rows: Vec<usize>,
-    /// The part of the same session that it works for, by position in the session.
-    pub(super) parent: Option<usize>,
-}
-
-/// How the rows fall into sessions.
+/// What became of the rows, and how they fall into sessions.
 #[derive(Debug, Default)]
-pub(super) struct Grouped {
-    /// Parts of each session, the root first, sessions in order of start.
-    pub(super) sessions: Vec<Vec<Part>>,
+pub(super) struct Counts {
+    /// Rows that came twice, and earlier attempts.
+    pub(super) settled: Settled,
+    /// Calls.
+    pub(super) calls: u64,
+    /// Answers from the response cache.
+    pub(super) cache_hits: u64,
+    /// Rows of call types that generate no text.
+    pub(super) other_types: BTreeMap<String, u64>,
+    /// Prompts that were counted without their cached part.
+    pub(super) uncached_prompts: u64,
+    /// Request ids that look numbered, not random.
+    pub(super) guessable_ids: u64,
     /// What was put together without an id.
-    pub(super) regrouped: super::Regrouped,
+    pub(super) regrouped: Regrouped,
     /// Sessions made lanes of the one they name as their parent.
     pub(super) children: u64,
     /// Sessions whose parent is not among the rows.
     pub(super) orphans: u64,
+    /// Sessions whose parent has no room for them.
+    pub(super) crowded: u64,
 }
 
-/// Rows of one id before parents are looked up.
-struct Unit {
-    rows: Vec<usize>,
-    parent: Symbol,
-}
-
-/// The last calls put together for one key, end user and user.
+/// A call and the session it belongs to.
 #[derive(Debug)]
-struct Open {
-    unit: usize,
-    prompt: u64,
-    end: Micros,
-    last_end: Micros,
+pub(super) struct Placed {
+    /// The session, by its first call.
+    pub(super) session: Standing,
+    /// Which part of it: the calls of one id, or of one session put together. 0 is the root.
+    pub(super) part: u32,
+    /// The part that it works for.
+    pub(super) parent: Option<u32>,
+    /// The call.
+    pub(super) row: Row,
 }
 
-/// Groups the rows, given in `order` of start.
-pub(super) fn group(collector: &Collector, order: &[usize], regroup_gap: Span) -> Grouped {
-    let mut grouped = Grouped::default();
-    let mut units: Vec<Unit> = Vec::new();
-    let mut unit_of_id: FxHashMap<Symbol, usize> = FxHashMap::default();
-    let mut unit_of_orphan: FxHashMap<Symbol, usize> = FxHashMap::default();
-    let mut open: FxHashMap<(Symbol, Symbol, Symbol), Vec<Open>> = FxHashMap::default();
-    let ids = Ids::new(collector);
-    grouped.regrouped.every_id_once = ids.all_single;
-    for &index in order {
-        let row = &collector.rows[index];
-        let names_parent = !row.parent.is_empty() && row.parent != row.session;
-        let unit = if names_parent && row.session.is_empty() {
-            *unit_of_orphan.entry(row.parent).or_insert_with(|| new_unit(&mut units))
-        } else if !names_parent && ids.says_nothing(collector, row.session) {
-            grouped.regrouped.count(row.session.is_empty());
-            let rivals = open.entry((row.key, row.end_user, row.key_user)).or_default();
-            regroup(row, rivals, regroup_gap, || {
-                grouped.regrouped.sessions += 1;
-                new_unit(&mut units)
-            })
-        } else {
-            *unit_of_id.entry(row.session).or_insert_with(|| new_unit(&mut units))
-        };
-        units[unit].rows.push(index);
-        if names_parent && units[unit].parent.is_empty() {
-            units[unit].parent = row.parent;
-        }
+impl Record for Placed {
+    fn order(&self, other: &Self) -> Ordering {
+        let key = |placed: &Self| (placed.session, placed.part, placed.row.standing());
+        key(self).cmp(&key(other))
     }
-    join_parents(units, &unit_of_id, &mut grouped);
-    // A child may have started before its root.
-    let first = |session: &Vec<Part>| {
-        let rows = session.iter().map(|part| &collector.rows[part.rows[0]]);
-        rows.map(|row| (row.start, row.request.clone())).min()
+
+    fn heap_bytes(&self) -> usize {
+        self.row.heap_bytes()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.session.write(bytes);
+        bytes.extend(self.part.to_le_bytes());
+        bytes.extend(self.parent.unwrap_or(u32::MAX).to_le_bytes());
+        self.row.write(bytes);
+    }
+
+    fn read(bytes: &mut &[u8]) -> Option<Self> {
+        let session = Standing::read(bytes)?;
+        let part = u32::from_le_bytes(take(bytes)?);
+        let parent = Some(u32::from_le_bytes(take(bytes)?)).filter(|&part| part != u32::MAX);
+        Some(Self { session, part, parent, row: Row::read(bytes)? })
+    }
+}
+
+/// A row in the order of callers.
+struct ByCaller(Row);
+
+impl Record for ByCaller {
+    fn order(&self, other: &Self) -> Ordering {
+        let key = |row: &Row| (row.caller, row.standing());
+        key(&self.0).cmp(&key(&other.0))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.0.write(bytes);
+    }
+
+    fn read(bytes: &mut &[u8]) -> Option<Self> {
+        Row::read(bytes).map(Self)
+    }
+}
+
+/// The sessions, and what was found while they were made.
+#[derive(Debug)]
+pub(super) struct Grouped {
+    /// Calls by session, sessions by start.
+    pub(super) calls: Sorted<Placed>,
+    /// What became of the rows.
+    pub(super) counts: Counts,
+    /// What prompts have in common.
+    pub(super) prefixes: Prefixes,
+}
+
+/// Groups the rows of a collector, which is left without them.
+pub(super) fn group(collector: &mut Collector, options: &Options) -> Result<Grouped> {
+    let room = options.room();
+    let rows = std::mem::replace(&mut collector.rows, Sorter::new(&room)).sorted()?;
+    let parents = std::mem::replace(&mut collector.parents, Sorter::new(&room)).sorted()?;
+    let mut units = Units {
+        symbols: &collector.symbols,
+        ids: 0,
+        most_rows: 0,
+        loose: Sorter::new(&room),
+        linked: Sorter::new(&room),
+        links: Vec::new(),
+        out: Out {
+            placed: Sorter::new(&room),
+            counts: Counts::default(),
+            prefixes: Prefixes::new(&room),
+        },
     };
-    grouped.sessions.sort_by_cached_key(first);
-    grouped
+    units.read(Ahead::new(rows)?, Ahead::new(parents)?)?;
+    let all_single = units.ids >= ALL_SINGLE_MIN && units.most_rows == 1;
+    let Units { loose, linked, links, mut out, .. } = units;
+    out.place_linked(linked, &links)?;
+    out.counts.regrouped.every_id_once = all_single;
+    out.place_loose(loose, options)?;
+    Ok(Grouped { calls: out.placed.sorted()?, counts: out.counts, prefixes: out.prefixes })
 }
 
-fn new_unit(units: &mut Vec<Unit>) -> usize {
-    units.push(Unit { rows: Vec::new(), parent: Symbol::EMPTY });
-    units.len() - 1
+/// The rows by session id, while they are read.
+struct Units<'a> {
+    symbols: &'a Symbols,
+    /// How many different ids there are.
+    ids: u64,
+    /// The most rows that one of them is on.
+    most_rows: u64,
+    /// Calls whose id may say nothing.
+    loose: Sorter<ByCaller>,
+    /// Calls of sessions that have parents or are parents.
+    linked: Sorter<Row>,
+    links: Vec<Link>,
+    out: Out,
 }
 
-/// What the session ids of the export are worth.
-struct Ids {
-    all_single: bool,
-    parents: FxHashSet<Symbol>,
-}
-
-impl Ids {
-    fn new(collector: &Collector) -> Self {
-        // Symbol 0 counts the rows without an id.
-        let counts = collector.rows_of_session.iter().skip(1).filter(|&&count| count > 0);
-        let ids = counts.clone().count();
-        let all_single = ids >= ALL_SINGLE_MIN && counts.max() == Some(&1);
-        let parents = collector.rows.iter().map(|row| row.parent).collect();
-        Self { all_single, parents }
+impl Units<'_> {
+    fn read(&mut self, mut rows: Ahead<Row>, mut parents: Ahead<Id>) -> Result<()> {
+        while let Some(unit) = rows.peek().map(|row| row.unit) {
+            while parents.next_if(|&parent| parent < unit)?.is_some() {}
+            let named = parents.peek() == Some(&unit);
+            self.unit(unit, named, &mut rows)?;
+        }
+        Ok(())
     }
 
-    /// Whether the id, or its absence, tells nothing about which calls belong together.
-    fn says_nothing(&self, collector: &Collector, id: Symbol) -> bool {
-        if id.is_empty() {
-            return true;
+    /// Reads the rows of one id.
+    fn unit(&mut self, unit: Id, named: bool, rows: &mut Ahead<Row>) -> Result<()> {
+        let mut calls: Vec<Row> = Vec::new();
+        let mut seen = 0;
+        let mut overfull = false;
+        let has_id = rows.peek().is_some_and(|row| row.loose != Loose::NoId);
+        let mut alike = Vec::new();
+        while let Some(call) = rows.peek().filter(|row| row.unit == unit).map(|row| row.call) {
+            let same = |row: &Row| row.unit == unit && row.call == call;
+            while alike.len() < SESSION_CALLS_MAX
+                && let Some(row) = rows.next_if(same)?
+            {
+                alike.push(row);
+            }
+            self.out.counts.settled.add(settle(&mut alike, self.symbols));
+            seen += alike.len() as u64;
+            for row in alike.drain(..) {
+                if self.out.counts.counts_as_call(&row, self.symbols) {
+                    calls.push(row);
+                }
+            }
+            overfull |= !unit.is_none() && calls.len() > SESSION_CALLS_MAX;
+            if overfull || unit.is_none() {
+                self.loosen(&mut calls, overfull)?;
+            }
         }
-        let random = self.all_single || is_uuid(collector.symbols.name(id));
-        collector.rows_of_session[id.index()] == 1 && random && !self.parents.contains(&id)
+        if has_id {
+            self.ids += 1;
+            self.most_rows = self.most_rows.max(seen);
+        }
+        self.out.counts.regrouped.overfull_ids += u64::from(overfull);
+        if unit.is_none() || overfull {
+            return Ok(());
+        }
+        self.place(unit, calls, seen, named)
     }
-}
 
-/// The unit of a call without an id of its own: the one of the same caller with the longest prompt
-/// below its own that has ended, not too long ago. A call without counted tokens goes to the unit
-/// used last.
-fn regroup(
-    row: &Row,
-    rivals: &mut Vec<Open>,
-    gap: Span,
-    new_unit: impl FnOnce() -> usize,
-) -> usize {
-    rivals.retain(|open| span(open.last_end, row.start) <= gap);
-    let found = if row.is_counted() {
-        let fits = |open: &&mut Open| open.prompt < row.prompt && open.end <= row.start;
-        rivals.iter_mut().filter(fits).max_by_key(|open| (open.prompt, open.end))
-    } else {
-        rivals.iter_mut().max_by_key(|open| open.last_end)
-    };
-    if let Some(open) = found {
-        open.last_end = open.last_end.max(row.end);
-        if row.is_counted() {
-            (open.prompt, open.end) = (row.prompt, row.end);
-        }
-        return open.unit;
+    /// Hands on calls whose id says nothing.
+    fn loosen(&mut self, calls: &mut Vec<Row>, overfull: bool) -> Result<()> {
+        calls.drain(..).try_for_each(|row| {
+            let loose = if overfull { Loose::Overfull } else { Loose::NoId };
+            self.loose.push(ByCaller(Row { loose, ..row }))
+        })
     }
-    let unit = new_unit();
-    let (prompt, end) = if row.is_counted() { (row.prompt, row.end) } else { (0, row.start) };
-    rivals.push(Open { unit, prompt, end, last_end: row.end });
-    unit
-}
 
-/// Puts units with a known parent into the session of their root; sessions in order of start.
-fn join_parents(mut units: Vec<Unit>, by_id: &FxHashMap<Symbol, usize>, grouped: &mut Grouped) {
-    let parents: Vec<Option<usize>> =
-        units.iter().map(|unit| by_id.get(&unit.parent).copied()).collect();
-    let named = units.iter().zip(&parents).filter(|(unit, _)| !unit.parent.is_empty());
-    grouped.orphans = named.filter(|(_, parent)| parent.is_none()).count() as u64;
-    let mut session_of_root: FxHashMap<usize, usize> = FxHashMap::default();
-    let mut place: Vec<(usize, usize)> = vec![(0, 0); units.len()];
-    // Roots first, so that each session's first part is its root.
-    for unit in 0..units.len() {
-        if root(&parents, unit) == unit {
-            session_of_root.insert(unit, grouped.sessions.len());
-            place[unit] = (grouped.sessions.len(), 0);
-            let rows = std::mem::take(&mut units[unit].rows);
-            grouped.sessions.push(vec![Part { rows, parent: None }]);
+    /// Hands on the calls of one id, which is on `seen` rows.
+    fn place(&mut self, unit: Id, mut calls: Vec<Row>, seen: u64, named: bool) -> Result<()> {
+        calls.sort_unstable_by_key(Row::standing);
+        let Some(first) = calls.first().map(Row::standing) else { return Ok(()) };
+        let parents = calls.iter().map(|row| row.parent);
+        let parent = parents.into_iter().find(|parent| !parent.is_none()).unwrap_or(Id::NONE);
+        if seen == 1 && !named && parent.is_none() {
+            return calls.into_iter().try_for_each(|row| self.loose.push(ByCaller(row)));
         }
-    }
-    for unit in 0..units.len() {
-        let root = root(&parents, unit);
-        if root != unit {
-            let session = session_of_root[&root];
-            place[unit] = (session, grouped.sessions[session].len());
-            let rows = std::mem::take(&mut units[unit].rows);
-            grouped.sessions[session].push(Part { rows, parent: None });
-            grouped.children += 1;
+        self.out.prefixes.session(unit, &calls, !parent.is_none())?;
+        if named || !parent.is_none() {
+            self.links.push(Link { unit, parent, first, calls: calls.len() as u64 });
+            return calls.into_iter().try_for_each(|row| self.linked.push(row));
         }
-    }
-    for unit in 0..units.len() {
-        let (session, part) = place[unit];
-        if part > 0 {
-            grouped.sessions[session][part].parent = parents[unit].map(|parent| place[parent].1);
-        }
+        calls.into_iter().try_for_each(|row| self.out.push(first, row))
     }
 }
 
-/// The unit at the end of the chain of parents. In a ring, which only forged ids make, the unit
-/// that was seen first is its own root.
-fn root(parents: &[Option<usize>], unit: usize) -> usize {
-    let mut at = unit;
-    for _ in 0..parents.len() {
-        match parents[at] {
-            Some(parent) if parent != at => at = parent,
-            _ => return at,
+/// Where calls go once their session is known.
+struct Out {
+    placed: Sorter<Placed>,
+    counts: Counts,
+    prefixes: Prefixes,
+}
+
+impl Out {
+    fn push(&mut self, session: Standing, row: Row) -> Result<()> {
+        self.placed.push(Placed { session, part: 0, parent: None, row })
+    }
+
+    /// Puts sessions with a known parent into the session of their root.
+    fn place_linked(&mut self, linked: Sorter<Row>, links: &[Link]) -> Result<()> {
+        let family = parents::seat(links, SESSION_CALLS_MAX as u64);
+        self.counts.children = family.children;
+        self.counts.orphans = family.orphans;
+        self.counts.crowded = family.crowded;
+        let mut rows = Ahead::new(linked.sorted()?)?;
+        for &Seat { unit, session, part, parent } in &family.seats {
+            while let Some(row) = rows.next_if(|row| row.unit == unit)? {
+                self.placed.push(Placed { session, part, parent, row })?;
+            }
         }
+        Ok(())
     }
-    let mut least = at;
-    let mut next = parents[at].unwrap_or(at);
-    while next != at {
-        least = least.min(next);
-        next = parents[next].unwrap_or(at);
+
+    /// Puts calls together whose ids say nothing.
+    fn place_loose(&mut self, loose: Sorter<ByCaller>, options: &Options) -> Result<()> {
+        let mut rows = loose.sorted()?;
+        let mut callers = Callers::new(options.regroup_gap, SESSION_CALLS_MAX as u64);
+        while let Some(ByCaller(row)) = rows.next()? {
+            let own = row.standing();
+            let session = if row.loose == Loose::Single && !self.counts.regrouped.every_id_once {
+                own
+            } else {
+                self.counts.regrouped.count(row.loose);
+                let session = callers.session(&row);
+                self.counts.regrouped.sessions += u64::from(session == own);
+                session
+            };
+            let unit = session.id();
+            let in_session = session != own;
+            self.prefixes.session(unit, std::slice::from_ref(&row), in_session)?;
+            self.push(session, row)?;
+        }
+        Ok(())
     }
-    least
+}
+
+impl Counts {
+    /// Counts a row; true if it is a call.
+    fn counts_as_call(&mut self, row: &Row, symbols: &Symbols) -> bool {
+        match row.kind {
+            Kind::CacheHit => self.cache_hits += 1,
+            Kind::Other(call_type) => {
+                *self.other_types.entry(symbols.name(call_type).to_string()).or_default() += 1;
+            }
+            Kind::Call => {
+                self.calls += 1;
+                self.guessable_ids += u64::from(row.guessable);
+                self.uncached_prompts += u64::from(row.uncached_prompt);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Settled {
+    fn add(&mut self, other: Self) {
+        self.duplicates += other.duplicates;
+        self.attempts += other.attempts;
+    }
+}
+
+/// Parents are sorted to be met together with the sessions of their id.
+impl Record for Id {
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.0.to_le_bytes());
+    }
+
+    fn read(bytes: &mut &[u8]) -> Option<Self> {
+        take(bytes).map(u128::from_le_bytes).map(Self)
+    }
 }

@@ -3,14 +3,17 @@
 //! A call continues the lane whose prompt is the longest not above its own, among those that have
 //! ended; where there is none it opens a lane. Two cases look like that and are not: equal prompts
 //! that overlap are one prompt sent several times, and a main lane that never comes back to its
-//! old length was compacted. A compacted prompt may be longer than that of a subagent or a title
-//! call long finished, so a lane much shorter than the call takes it only if the main lane was not.
+//! old length was compacted. (Of 167 prompts of recorded main agents that fell to 70 to 100 % of
+//! the one before, 161 look like that by the rule below, and 165 were it: they share little more
+//! than the tools and the system prompt with it.) A compacted prompt may be longer than that of a
+//! subagent or a title call long finished, so a lane much shorter than the call takes it only if
+//! the main lane was not.
 //! The model is no evidence: people switch models within a conversation.
 
 use super::time::Micros;
 
-/// A drop to less than this share (in percent) of the lane's prompt may be a compaction.
-const COMPACTED_PERCENT: u64 = 70;
+/// A lane that has at least this share (in percent) of a call's prompt takes it without question.
+const NEAR_PERCENT: u64 = 70;
 
 /// A context that has grown to this share (in percent) of the old length before it passes it has
 /// grown back; one that jumps from below is another lane's, resumed.
@@ -127,13 +130,13 @@ fn choose(
             best = Some(index);
         }
     }
-    let near = |lane: usize| lanes[lane].prompt * 100 >= call.prompt * COMPACTED_PERCENT;
+    let near = |lane: usize| lanes[lane].prompt * 100 >= call.prompt * NEAR_PERCENT;
     if best.is_some_and(near) {
         return (best, false);
     }
     let twin = |lane: &Lane| !lane.ended(call.start) && lane.prompt == call.prompt;
     let old = lanes[main].prompt;
-    let dropped = call.prompt * 100 < old * COMPACTED_PERCENT;
+    let dropped = call.prompt < old;
     if lanes[main].ended(call.start) && dropped && !lanes.iter().any(twin) && !resumes(old) {
         return (Some(main), true);
     }
@@ -232,6 +235,15 @@ mod tests {
         let compaction = lanes(&[(0, 1, 1_000), (2, 3, 300), (4, 5, 400)]);
         assert_eq!(compaction.of, [0, 0, 0]);
         assert_eq!(compaction.steps[1], Step::Compacted(0));
+    }
+
+    #[test]
+    fn a_small_drop_is_decided_like_a_large_one() {
+        let restart = lanes(&[(0, 1, 1_000), (2, 3, 800), (4, 5, 900), (6, 7, 1_000)]);
+        assert_eq!(restart.of, [0, 0, 0, 0]);
+        assert_eq!(restart.steps[1], Step::Compacted(0));
+        let subagent = lanes(&[(0, 1, 1_000), (2, 3, 800), (4, 5, 850), (6, 7, 1_100)]);
+        assert_eq!(subagent.of, [0, 1, 1, 0]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(super) struct Metadata {
     error_information: Object<ErrorInformation>,
     /// Attempts before the recorded one.
     attempted_retries: Scalar,
+    /// The call's id, the same for all of its attempts, where the table has no column of it.
+    litellm_call_id: Scalar,
     /// Whatever the client wanted to be logged.
     spend_logs_metadata: Object<ClientMetadata>,
 }
@@ -82,6 +84,11 @@ impl Metadata {
     /// Attempts before the recorded one.
     pub(super) fn retries(&self) -> u32 {
         self.attempted_retries.text().parse().ok().filter(|&n| n <= RETRIES_MAX).unwrap_or(0)
+    }
+
+    /// The call's id, which all of its attempts share; empty if not recorded.
+    pub(super) fn call_id(&self) -> &str {
+        self.litellm_call_id.text()
     }
 
     /// The session that this one works for, as the client said.

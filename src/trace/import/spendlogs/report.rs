@@ -1,15 +1,10 @@
 //! What an import read, kept, left out and assumed, and the first figures of the traffic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::Options;
-use super::calls::Built;
-use super::group::Grouped;
-use super::rows::{Collector, Row};
-use super::time::{self, MICROS_PER_HOUR};
+use super::row::Loose;
 use crate::diag::Warning;
-use crate::trace::record::Status;
 
 /// One file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,22 +28,44 @@ pub struct Regrouped {
     pub sessions: u64,
     /// Whether no id at all was on two rows, so that all were taken for random ones.
     pub every_id_once: bool,
+    /// Calls whose id is on more calls than a session has.
+    pub overfull_calls: u64,
+    /// The ids of these.
+    pub overfull_ids: u64,
 }
 
 impl Regrouped {
     /// Counts one call.
-    pub(super) fn count(&mut self, no_id: bool) {
-        if no_id {
-            self.no_ids += 1;
-        } else {
-            self.random_ids += 1;
+    pub(super) fn count(&mut self, loose: Loose) {
+        match loose {
+            Loose::Single | Loose::Random => self.random_ids += 1,
+            Loose::NoId => self.no_ids += 1,
+            Loose::Overfull => self.overfull_calls += 1,
         }
+    }
+
+    /// All calls that were put together.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.random_ids + self.no_ids + self.overfull_calls
     }
 }
 
-/// How many calls have their lineage from what.
+/// How many calls have their lineage from what. Every call is counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
+    /// Messages: the prompt begins with those of an earlier call of its session, or with none.
+    pub messages: u64,
+    /// Messages: tools and system prompt are those of another session.
+    pub shared_messages: u64,
+    /// Measured hits: the first of a lane, or of a compacted one, hits what sessions share.
+    pub shared_hits: u64,
+    /// The first of a session, with a cold cache, begins as most sessions like it do.
+    pub shared_assumed: u64,
+    /// Measured hits reach into the previous answer: prompt and answer are kept.
+    pub hit_with_output: u64,
+    /// Measured hits end before the previous answer: the previous prompt is kept.
+    pub hit_prompt_only: u64,
     /// The prompt grew enough to hold the previous answer: prompt and answer are kept.
     pub with_output: u64,
     /// The prompt grew by less: the previous prompt is kept.
@@ -102,6 +119,8 @@ pub struct Report {
     pub bad_rows: Vec<String>,
     /// Rows whose request id came before.
     pub duplicates: u64,
+    /// Failures that a later attempt of the same call follows.
+    pub attempts: u64,
     /// Answers from the response cache: no load.
     pub cache_hits: u64,
     /// Rows of other call types, by type.
@@ -128,6 +147,8 @@ pub struct Report {
     pub orphans: u64,
     /// What was put together without an id.
     pub regrouped: Regrouped,
+    /// Turns that began with a person's message.
+    pub said_turns: u64,
     /// Turns that began because a gap was long.
     pub gap_turns: u64,
     /// The gap from which on it was, in seconds.
@@ -148,6 +169,8 @@ pub struct Report {
     pub uncounted: u64,
     /// What the lineage rests on.
     pub evidence: Evidence,
+    /// Contexts that sessions share.
+    pub shared_contexts: u64,
     /// Calls per hour of human work.
     pub human_hours: Vec<HumanHours>,
     /// Median prompt length of answered calls.
@@ -160,142 +183,30 @@ pub struct Report {
     pub warnings: Vec<Warning>,
 }
 
-/// Puts the report together.
-pub(super) fn report(
-    collector: &Collector,
-    order: &[usize],
-    grouped: &Grouped,
-    built: &Built,
-    options: &Options,
-) -> Report {
-    let rows: Vec<&Row> = order.iter().map(|&index| &collector.rows[index]).collect();
-    let counts = &collector.counts;
-    let with = |test: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| test(row)).count() as u64;
-    let status = |wanted| with(&|row| row.status == wanted);
-    let mut prompts: Vec<u64> =
-        rows.iter().filter(|row| row.is_counted()).map(|row| row.prompt).collect();
-    prompts.sort_unstable();
-    let end = rows.iter().map(|row| row.end).max();
-    let one_call = built.sessions.iter().filter(|session| session.calls.len() == 1);
-    Report {
-        files: collector.files.clone(),
-        rows_read: counts.read,
-        rows_bad: counts.bad,
-        bad_rows: collector.bad_rows.iter().map(ToString::to_string).collect(),
-        duplicates: counts.duplicates,
-        cache_hits: counts.cache_hits,
-        other_types: counts.other_types.clone(),
-        calls_ok: status(Status::Ok),
-        calls_failed: status(Status::Failed),
-        calls_aborted: status(Status::Aborted),
-        start: rows.first().map(|row| time::rfc3339(row.start)).unwrap_or_default(),
-        end: end.map(time::rfc3339).unwrap_or_default(),
-        sessions: built.sessions.len() as u64,
-        one_call_sessions: one_call.count() as u64,
-        lanes: built.lanes,
-        child_sessions: grouped.children,
-        orphans: grouped.orphans,
-        regrouped: grouped.regrouped.clone(),
-        gap_turns: built.gap_turns,
-        turn_gap: options.turn_gap.secs_text(),
-        parallel_calls: built.parallel,
-        retried: with(&|row| row.retries > 0),
-        ttft_known: with(&|row| row.first_token.is_some()),
-        cached_known: with(&|row| row.cached.is_some()),
-        assumed_prompts: built.assumed_prompts,
-        uncached_prompts: counts.uncached_prompts,
-        uncounted: with(&|row| row.status == Status::Ok && row.prompt == 0),
-        evidence: built.evidence.clone(),
-        human_hours: human_hours(collector, &rows),
-        prompt_p50: nearest_rank(&prompts, 50),
-        prompt_p95: nearest_rank(&prompts, 95),
-        cached_by_hour: cached_by_hour(&rows),
-        warnings: warnings(collector, grouped, built),
+impl Evidence {
+    /// What there is of each kind, the best first.
+    fn lines(&self) -> Vec<(&'static str, u64)> {
+        let all = [
+            ("by messages: continue, or do not, an earlier call", self.messages),
+            ("by messages: begin with a context that sessions share", self.shared_messages),
+            ("by hits: begin with a context that sessions share", self.shared_hits),
+            ("by hits of others: begin so too, with a cold cache", self.shared_assumed),
+            ("by hits: keep the prompt and answer before", self.hit_with_output),
+            ("by hits: keep the prompt before only", self.hit_prompt_only),
+            ("by growth: keep the prompt and answer before", self.with_output),
+            ("by growth: keep the prompt before only", self.prompt_only),
+            ("by length: one prompt sent several times", self.parallel),
+            ("none: start over after a compaction", self.compacted),
+            ("none: first of their lane", self.first),
+            ("none: failed, cut off or uncounted, so as the call before", self.uncounted),
+        ];
+        all.into_iter().filter(|&(_, count)| count > 0).collect()
     }
-}
 
-/// The smallest value that at least `percent` in a hundred do not exceed.
-fn nearest_rank(sorted: &[u64], percent: usize) -> Option<u64> {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied()
-}
-
-fn human_hours(collector: &Collector, rows: &[&Row]) -> Vec<HumanHours> {
-    let mut calls: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut hours: BTreeSet<(&str, u32, i64)> = BTreeSet::new();
-    for row in rows {
-        let profile: &str = collector.symbols.name(row.profile);
-        *calls.entry(profile).or_default() += 1;
-        hours.insert((profile, row.user.0, row.start.div_euclid(MICROS_PER_HOUR)));
+    fn text(&self) -> String {
+        let lines = self.lines().into_iter().map(|(what, count)| format!("{count} {what}"));
+        lines.collect::<Vec<_>>().join("; ")
     }
-    let hours_of =
-        |profile: &str| hours.iter().filter(|(worked_with, ..)| *worked_with == profile).count();
-    let entry = |(profile, calls): (&str, u64)| HumanHours {
-        profile: profile.to_owned(),
-        calls,
-        hours: hours_of(profile) as u64,
-    };
-    calls.into_iter().map(entry).collect()
-}
-
-fn cached_by_hour(rows: &[&Row]) -> Vec<CachedHour> {
-    let mut by_hour: BTreeMap<i64, CachedHour> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.status == Status::Ok) {
-        let hour = row.start.div_euclid(MICROS_PER_HOUR);
-        let entry = by_hour.entry(hour).or_insert_with(|| CachedHour {
-            hour: time::hour_text(hour),
-            calls: 0,
-            known: 0,
-            prompt_tokens: 0,
-            cached_tokens: 0,
-        });
-        entry.calls += 1;
-        if let Some(cached) = row.cached {
-            entry.known += 1;
-            entry.prompt_tokens += row.prompt;
-            entry.cached_tokens += cached;
-        }
-    }
-    by_hour.into_values().collect()
-}
-
-fn warnings(collector: &Collector, grouped: &Grouped, built: &Built) -> Vec<Warning> {
-    let mut warnings = collector.warnings.clone();
-    let mut warn = |holds: bool, text: String| {
-        if holds {
-            warnings.push(Warning(text));
-        }
-    };
-    let (total, read) = (collector.query_total, collector.counts.read);
-    warn(total > read, format!("the query has {total} rows and the pages hold {read}"));
-    let ids = collector.counts.guessable_ids;
-    warn(
-        ids > 0,
-        format!(
-            "{ids} request ids look numbered rather than random: where a server repeats its ids, \
-             LiteLLM drops the later rows, so calls may be missing"
-        ),
-    );
-    warn(
-        grouped.regrouped.every_id_once,
-        "no session id is on two rows, so none says which calls belong together: calls were put \
-         together by caller, time and growth"
-            .to_owned(),
-    );
-    let orphans = grouped.orphans;
-    warn(
-        orphans > 0,
-        format!("{orphans} sessions name a parent that is not in the input; they stand alone"),
-    );
-    let outliers = built.outliers;
-    warn(
-        outliers > 0,
-        format!(
-            "{outliers} prompts are ten times as long as the ones before and after them in their \
-             lane: miscounted?"
-        ),
-    );
-    warnings
 }
 
 impl Report {
@@ -305,15 +216,12 @@ impl Report {
         let evidence = &self.evidence;
         let mut notes = vec![
             format!(
-                "turns rest on gaps of more than {} s alone: turn figures are approximate",
-                self.turn_gap
+                "{} turns begin with a person's message, {} rest on gaps of more than {} s alone: \
+                 figures of the latter are approximate",
+                self.said_turns, self.gap_turns, self.turn_gap
             ),
             "lanes are inferred from overlap and prompt length".to_owned(),
-            format!(
-                "lineage rests on the growth of prompts within a lane: {} calls keep the prompt \
-                 and answer before, {} the prompt only, {} start over after a compaction",
-                evidence.with_output, evidence.prompt_only, evidence.compacted
-            ),
+            format!("lineage rests on: {}", evidence.text()),
             format!(
                 "what the {} first prompts of lanes share with other sessions is unknown",
                 evidence.first
@@ -326,9 +234,8 @@ impl Report {
                 notes.push(format!("{count} {text}"));
             }
         };
-        let regrouped = &self.regrouped;
         note(
-            regrouped.random_ids + regrouped.no_ids,
+            self.regrouped.calls(),
             "calls without a session id of their own were put together by caller, time and growth",
         );
         note(self.assumed_prompts, "calls have the prompt length of the call before them");
@@ -336,6 +243,7 @@ impl Report {
         note(self.retried, "calls were retried: the wait before their last attempt is not in it");
         note(self.rows_bad, "rows could not be read and were left out");
         note(self.duplicates, "rows had a request id that came before and were left out");
+        note(self.attempts, "failures were earlier attempts of a call and were left out");
         note(self.cache_hits, "answers of the response cache were left out");
         let other: u64 = self.other_types.values().sum();
         note(other, "rows of other call types were left out");
@@ -354,6 +262,7 @@ impl Report {
         };
         left_out(self.rows_bad, "bad")?;
         left_out(self.duplicates, "request id seen before")?;
+        left_out(self.attempts, "failed attempts of a call that was tried again")?;
         left_out(self.cache_hits, "answered from the response cache")?;
         for (call_type, count) in &self.other_types {
             left_out(*count, &format!("call type {call_type}"))?;
@@ -381,13 +290,19 @@ impl Report {
             writeln!(f, "            {children} ids name another as parent and are its lanes")?;
         }
         let regrouped = &self.regrouped;
-        if regrouped.random_ids + regrouped.no_ids > 0 {
+        if regrouped.calls() > 0 {
             writeln!(
                 f,
-                "            put together: {} calls with a random id and {} without one became {} \
-                 sessions",
-                regrouped.random_ids, regrouped.no_ids, regrouped.sessions
+                "            put together: {} calls with a random id, {} without one and {} with \
+                 one that too many have became {} sessions",
+                regrouped.random_ids,
+                regrouped.no_ids,
+                regrouped.overfull_calls,
+                regrouped.sessions
             )?;
+        }
+        if self.said_turns > 0 {
+            writeln!(f, "turns       {} began with a person's message", self.said_turns)?;
         }
         writeln!(
             f,
@@ -397,19 +312,13 @@ impl Report {
     }
 
     fn write_figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let evidence = &self.evidence;
-        writeln!(
-            f,
-            "lineage     by growth: {} keep prompt and answer, {} the prompt only, {} sent twice\n\
-             \x20           none: {} first of their lane, {} compacted\n\
-             \x20           from the lane's last answered call: {} failed, cut off or uncounted",
-            evidence.with_output,
-            evidence.prompt_only,
-            evidence.parallel,
-            evidence.first,
-            evidence.compacted,
-            evidence.uncounted
-        )?;
+        for (number, (what, count)) in self.evidence.lines().into_iter().enumerate() {
+            let title = if number == 0 { "lineage" } else { "" };
+            writeln!(f, "{title:<12}{count} {what}")?;
+        }
+        if self.shared_contexts > 0 {
+            writeln!(f, "            {} contexts are shared", self.shared_contexts)?;
+        }
         let known = |count: Option<u64>| count.map_or("unknown".to_owned(), |n| n.to_string());
         let (p50, p95) = (known(self.prompt_p50), known(self.prompt_p95));
         writeln!(f, "prompt      p50 {p50}, p95 {p95} tokens")?;

@@ -1,18 +1,22 @@
-//! The rows that count: checked, with their text interned, and the tally of those left out.
+//! Checks rows and hands them on, short enough to keep; counts those that cannot be used.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::BAD_ROWS_SHOWN;
+use super::clock::Clock;
 use super::columns::{Column, Fault, Fields};
-use super::metadata::scaffold;
+use super::metadata::{Metadata, scaffold};
 use super::names::fitting;
 use super::report::FileReport;
+use super::row::{Kind, Loose, Row};
+use super::spool::{Room, Sorter};
+use super::symbols::{Id, Symbols};
 use super::time::{self, Micros, UtcOffset};
-use crate::diag::{Error, Warning};
-use crate::trace::record::{Name, Status};
+use super::{BAD_ROWS_SHOWN, Options, Progress};
+use crate::diag::{Error, Result as Outcome, Warning};
+use crate::trace::record::Status;
 
 /// No model takes or gives as many tokens in one call.
 const TOKENS_MAX: u64 = 20_000_000;
@@ -34,140 +38,20 @@ const GENERATING: [&str; 12] = [
     "generate_content_stream",
 ];
 
-/// A text that many rows share, by number; 0 is the empty text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Symbol(pub(super) u32);
-
-impl Symbol {
-    /// The empty text.
-    pub(super) const EMPTY: Self = Self(0);
-
-    /// Whether it is the empty text.
-    pub(super) fn is_empty(self) -> bool {
-        self == Self::EMPTY
-    }
-
-    /// The number as an index.
-    pub(super) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Texts by number.
+/// Takes rows from all files.
 #[derive(Debug)]
-pub(super) struct Symbols {
-    by_text: FxHashMap<Name, Symbol>,
-    texts: Vec<Name>,
-}
-
-impl Symbols {
-    fn new() -> Self {
-        let mut symbols = Self { by_text: FxHashMap::default(), texts: Vec::new() };
-        symbols.intern("");
-        symbols
-    }
-
-    fn intern(&mut self, text: &str) -> Symbol {
-        if let Some(&symbol) = self.by_text.get(text) {
-            return symbol;
-        }
-        let number = u32::try_from(self.texts.len()).expect("more than u32::MAX different texts");
-        let name: Name = Arc::from(text);
-        self.texts.push(Arc::clone(&name));
-        self.by_text.insert(name, Symbol(number));
-        Symbol(number)
-    }
-
-    /// The text.
-    pub(super) fn name(&self, symbol: Symbol) -> &Name {
-        &self.texts[symbol.index()]
-    }
-
-    /// How many texts there are.
-    pub(super) fn len(&self) -> usize {
-        self.texts.len()
-    }
-}
-
-/// One call as its row tells it.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
-    /// The row's primary key.
-    pub(super) request: Name,
-    /// Session id; empty if the row has none.
-    pub(super) session: Symbol,
-    /// Session that this one works for; empty if none was named.
-    pub(super) parent: Symbol,
-    /// First (or, after retries, last) dispatch.
-    pub(super) start: Micros,
-    /// End of the answer.
-    pub(super) end: Micros,
-    /// First token, where it was told apart from the end.
-    pub(super) first_token: Option<Micros>,
-    /// Prompt tokens, cached ones included.
-    pub(super) prompt: u64,
-    /// Tokens generated.
-    pub(super) output: u64,
-    /// Cached prompt tokens, where the server counted them.
-    pub(super) cached: Option<u64>,
-    /// How it ended.
-    pub(super) status: Status,
-    /// Attempts before the recorded one.
-    pub(super) retries: u32,
-    /// Public model name that was asked for.
-    pub(super) model: Symbol,
-    /// API key.
-    pub(super) key: Symbol,
-    /// Team.
-    pub(super) tenant: Symbol,
-    /// End user as recorded.
-    pub(super) end_user: Symbol,
-    /// The key's user as recorded.
-    pub(super) key_user: Symbol,
-    /// The person, by the rule on end users.
-    pub(super) user: Symbol,
-    /// Scaffold.
-    pub(super) profile: Symbol,
-}
-
-impl Row {
-    /// Whether its token counts are the server's, so that contexts may be told apart by them.
-    pub(super) fn is_counted(&self) -> bool {
-        self.status == Status::Ok && self.prompt > 0
-    }
-}
-
-/// What became of the rows.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct Collector {
+    /// The rows, to be sorted by session and call.
+    pub(super) rows: Sorter<Row>,
+    /// Sessions that rows name as their parent.
+    pub(super) parents: Sorter<Id>,
+    /// The texts of the rows.
+    pub(super) symbols: Symbols,
     /// All rows of all files.
     pub(super) read: u64,
     /// Rows that cannot be read.
     pub(super) bad: u64,
-    /// Rows whose request id came before.
-    pub(super) duplicates: u64,
-    /// Answers from the response cache.
-    pub(super) cache_hits: u64,
-    /// Rows of call types that generate no text.
-    pub(super) other_types: BTreeMap<String, u64>,
-    /// Prompts that were counted without their cached part.
-    pub(super) uncached_prompts: u64,
-    /// Request ids that look numbered, not random.
-    pub(super) guessable_ids: u64,
-}
-
-/// Takes rows from all files.
-#[derive(Debug)]
-pub(super) struct Collector {
-    /// The calls, in the order of the files.
-    pub(super) rows: Vec<Row>,
-    /// Their texts.
-    pub(super) symbols: Symbols,
-    /// Rows of each session id, calls or not, by symbol.
-    pub(super) rows_of_session: Vec<u32>,
-    /// What became of the rows.
-    pub(super) counts: Counts,
-    /// The first few bad rows.
+    /// The first few of them.
     pub(super) bad_rows: Vec<Error>,
     /// What was read file by file.
     pub(super) files: Vec<FileReport>,
@@ -175,62 +59,69 @@ pub(super) struct Collector {
     pub(super) warnings: Vec<Warning>,
     /// The most rows that a page says its query has.
     pub(super) query_total: u64,
-    seen: FxHashSet<Name>,
+    /// What the timestamps without an offset tell of their clock.
+    pub(super) clock: Clock,
+    /// Tokens in a block of the servers' caches: what all counts of cached tokens are multiples of.
+    pub(super) block: u64,
+    /// Why rows cannot be put aside any more.
+    failure: Option<Error>,
     naive_at: UtcOffset,
+    keep_ids: bool,
+    last_parent: Id,
+    progress: Arc<Progress>,
 }
 
 impl Collector {
-    /// An empty one that takes timestamps without offset to be `naive_at`.
-    pub(super) fn new(naive_at: UtcOffset) -> Self {
+    /// An empty one.
+    pub(super) fn new(options: &Options) -> Self {
+        let room = options.room();
         Self {
-            rows: Vec::new(),
+            rows: Sorter::new(&room),
+            parents: Sorter::new(&Room { buffer_bytes: room.buffer_bytes / 8, ..room }),
             symbols: Symbols::new(),
-            rows_of_session: Vec::new(),
-            counts: Counts::default(),
+            read: 0,
+            bad: 0,
             bad_rows: Vec::new(),
             files: Vec::new(),
             warnings: Vec::new(),
             query_total: 0,
-            seen: FxHashSet::default(),
-            naive_at,
+            clock: Clock::default(),
+            block: 0,
+            failure: None,
+            naive_at: options.utc_offset,
+            keep_ids: options.keep_ids,
+            last_parent: Id::NONE,
+            progress: Arc::clone(&options.progress),
         }
     }
 
-    /// Takes one row, unless it is bad, a duplicate or no call.
+    /// Takes one row, unless it is bad.
     pub(super) fn take(&mut self, fields: &Fields<'_>) -> Result<(), Fault> {
         let row = self.checked(fields)?;
-        self.counts.read += 1;
-        if !self.seen.insert(Arc::clone(&row.request)) {
-            self.counts.duplicates += 1;
-            return Ok(());
-        }
-        let slot = row.session.index();
-        if self.rows_of_session.len() <= slot {
-            self.rows_of_session.resize(slot + 1, 0);
-        }
-        self.rows_of_session[slot] += 1;
-        let call_type = fields.get(Column::CallType);
-        if fields.get(Column::CacheHit).eq_ignore_ascii_case("true") {
-            self.counts.cache_hits += 1;
-        } else if !GENERATING.contains(&call_type) {
-            *self.counts.other_types.entry(call_type.to_owned()).or_default() += 1;
-        } else {
-            self.counts.guessable_ids += u64::from(is_guessable(&row.request));
-            self.counts.uncached_prompts += u64::from(row.cached.is_some_and(|cached| {
-                number(fields, Column::PromptTokens).is_ok_and(|prompt| cached > prompt)
-            }));
-            self.rows.push(row);
+        self.count();
+        if self.failure.is_none()
+            && let Err(error) = self.put_aside(row)
+        {
+            self.failure = Some(error);
         }
         Ok(())
     }
 
     /// Counts a row that cannot be used; the first few are kept to be shown.
     pub(super) fn reject(&mut self, error: Error) {
-        self.counts.read += 1;
-        self.counts.bad += 1;
+        self.count();
+        self.bad += 1;
         if self.bad_rows.len() < BAD_ROWS_SHOWN {
             self.bad_rows.push(error);
         }
+    }
+
+    /// Fails once rows can no longer be put aside. Readers of long input ask now and then.
+    ///
+    /// # Errors
+    /// If a temporary file cannot be written.
+    pub(super) fn check(&self) -> Outcome<()> {
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     /// The error that ends an import with bad rows, if there are any.
@@ -240,38 +131,28 @@ impl Collector {
         for other in others {
             error = error.help(format!("also {other}"));
         }
-        let (bad, read) = (self.counts.bad, self.counts.read);
+        let (bad, read) = (self.bad, self.read);
         Some(error.help(format!("{bad} of {read} rows are bad; --skip-bad leaves them out")))
     }
 
-    /// The calls by start. Equal starts go by request id, so that the order of a file is no matter.
-    pub(super) fn in_order(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.rows.len()).collect();
-        order.sort_by(|&a, &b| {
-            let (a, b) = (&self.rows[a], &self.rows[b]);
-            (a.start, &a.request).cmp(&(b.start, &b.request))
-        });
-        order
+    fn count(&mut self) {
+        self.read += 1;
+        self.progress.rows.store(self.read, Ordering::Relaxed);
+    }
+
+    fn put_aside(&mut self, row: Row) -> Outcome<()> {
+        if !row.parent.is_none() && row.parent != self.last_parent && row.kind == Kind::Call {
+            self.last_parent = row.parent;
+            self.parents.push(row.parent)?;
+        }
+        let cached = row.cached.unwrap_or(0);
+        self.block = gcd(self.block, cached);
+        self.rows.push(row)
     }
 
     fn checked(&mut self, fields: &Fields<'_>) -> Result<Row, Fault> {
-        for (column, _) in super::columns::COLUMNS {
-            if fields.get(column).contains('\0') {
-                return Err(Fault { column, message: "a NUL character, allowed: text".to_owned() });
-            }
-        }
-        let request = fields.get(Column::RequestId);
-        if request.is_empty() {
-            let message = "found nothing, allowed: the id of the request".to_owned();
-            return Err(Fault { column: Column::RequestId, message });
-        }
-        let start = self.instant(fields, Column::StartTime)?;
-        let end = self.instant(fields, Column::EndTime)?;
-        if end < start {
-            let (start, end) = (fields.get(Column::StartTime), fields.get(Column::EndTime));
-            let message = format!("found `{end}`, allowed: startTime (`{start}`) or later");
-            return Err(Fault { column: Column::EndTime, message });
-        }
+        let request = request(fields)?;
+        let (start, end) = self.span(fields)?;
         let first_token = match fields.get(Column::CompletionStartTime) {
             "" => None,
             _ => Some(self.instant(fields, Column::CompletionStartTime)?),
@@ -281,27 +162,36 @@ impl Collector {
         let metadata = fields.metadata.as_ref();
         let metadata = metadata
             .map_err(|message| Fault { column: Column::Metadata, message: message.clone() })?;
-        let failed = fields.get(Column::Status) == "failure" || metadata.is_failure();
-        let status = match (failed, output > 0, metadata.client_gone()) {
-            (true, false, _) => Status::Failed,
-            (true, true, _) | (false, _, true) => Status::Aborted,
-            (false, _, false) => Status::Ok,
-        };
+        let status = status(fields, metadata, output);
         // What LiteLLM writes for a call that was cut off is its own estimate: the server's counts
         // come with the last chunk.
         let cached = metadata.cached_tokens().filter(|_| status == Status::Ok);
-        let prompt = prompt + cached.filter(|&cached| cached > prompt).unwrap_or(0);
+        let cached = cached.filter(|&tokens| tokens <= TOKENS_MAX);
+        let left_out = cached.filter(|&cached| cached > prompt);
+        let session = fields.get(Column::SessionId);
+        let Ids { unit, call, parent } = Ids::of(fields, metadata, request);
         Ok(Row {
-            request: Arc::from(request),
-            session: self.symbols.intern(fields.get(Column::SessionId)),
-            parent: self.symbols.intern(metadata.parent_session()),
+            unit,
+            call,
+            request: Id::of(request),
+            parent,
+            caller: caller(fields),
             start,
             end,
             first_token: first_token.filter(|&at| start <= at && at < end),
-            prompt,
+            prompt: prompt + left_out.unwrap_or(0),
             output,
             cached,
             status,
+            kind: self.kind(fields),
+            loose: match session {
+                "" => Loose::NoId,
+                session if is_uuid(session) => Loose::Random,
+                _ => Loose::Single,
+            },
+            stream: fields.stream,
+            uncached_prompt: left_out.is_some(),
+            guessable: is_guessable(request),
             retries: metadata.retries(),
             model: self.symbols.intern(&fitting(match fields.get(Column::ModelGroup) {
                 "" => fields.get(Column::Model),
@@ -309,13 +199,46 @@ impl Collector {
             })),
             key: self.symbols.intern(fields.get(Column::ApiKey)),
             tenant: self.symbols.intern(fields.get(Column::TeamId)),
-            end_user: self.symbols.intern(fields.get(Column::EndUser)),
-            key_user: self.symbols.intern(fields.get(Column::User)),
             user: self.symbols.intern(person(fields)),
             profile: self
                 .symbols
                 .intern(&fitting(scaffold(fields.user_agent.as_deref().unwrap_or_default()))),
+            name: if self.keep_ids { name(session, request) } else { "" }.into(),
+            messages: fields
+                .prompt
+                .as_ref()
+                .map_or_else(Box::default, |prompt| prompt.messages.as_slice().into()),
         })
+    }
+
+    fn kind(&mut self, fields: &Fields<'_>) -> Kind {
+        let call_type = fields.get(Column::CallType);
+        if fields.get(Column::CacheHit).eq_ignore_ascii_case("true") {
+            Kind::CacheHit
+        } else if GENERATING.contains(&call_type) {
+            Kind::Call
+        } else {
+            Kind::Other(self.symbols.intern(&fitting(call_type)))
+        }
+    }
+
+    fn span(&mut self, fields: &Fields<'_>) -> Result<(Micros, Micros), Fault> {
+        let start = self.instant(fields, Column::StartTime)?;
+        let end = self.instant(fields, Column::EndTime)?;
+        let (start_text, end_text) = (fields.get(Column::StartTime), fields.get(Column::EndTime));
+        if time::is_naive(start_text) {
+            let ahead = self.naive_at.micros();
+            self.clock.saw(start + ahead, end + ahead);
+        }
+        if end >= start {
+            return Ok((start, end));
+        }
+        let mut message =
+            format!("found `{end_text}`, allowed: startTime (`{start_text}`) or later");
+        if time::is_naive(end_text) && Clock::is_set_back(end - start) {
+            message += "; a local clock that was set back in between gives this";
+        }
+        Err(Fault { column: Column::EndTime, message })
     }
 
     fn instant(&self, fields: &Fields<'_>, column: Column) -> Result<Micros, Fault> {
@@ -330,6 +253,64 @@ impl Collector {
     }
 }
 
+/// The id of a row whose texts are such that it can be used.
+fn request<'f>(fields: &'f Fields<'_>) -> Result<&'f str, Fault> {
+    for (column, _) in super::columns::COLUMNS {
+        if fields.get(column).contains('\0') {
+            return Err(Fault { column, message: "a NUL character, allowed: text".to_owned() });
+        }
+    }
+    let request = fields.get(Column::RequestId);
+    if request.is_empty() {
+        let message = "found nothing, allowed: the id of the request".to_owned();
+        return Err(Fault { column: Column::RequestId, message });
+    }
+    Ok(request)
+}
+
+fn status(fields: &Fields<'_>, metadata: &Metadata, output: u64) -> Status {
+    let failed = fields.get(Column::Status) == "failure" || metadata.is_failure();
+    match (failed, output > 0, metadata.client_gone()) {
+        (true, false, _) => Status::Failed,
+        (true, true, _) | (false, _, true) => Status::Aborted,
+        (false, _, false) => Status::Ok,
+    }
+}
+
+/// What a row belongs to.
+struct Ids {
+    unit: Id,
+    call: Id,
+    parent: Id,
+}
+
+impl Ids {
+    fn of(fields: &Fields<'_>, metadata: &Metadata, request: &str) -> Self {
+        let session = fields.get(Column::SessionId);
+        let call = match fields.get(Column::CallId) {
+            "" => metadata.call_id(),
+            call => call,
+        };
+        let parent = metadata.parent_session();
+        let parent = if parent == session { Id::NONE } else { Id::of(parent) };
+        Self {
+            // Without a session of its own a row belongs to whatever else its parent started so.
+            unit: match session {
+                "" if parent.is_none() => Id::NONE,
+                "" => parent.derived(),
+                session => Id::of(session),
+            },
+            call: Id::of(if call.is_empty() { request } else { call }),
+            parent,
+        }
+    }
+}
+
+/// What a session is called that begins with a row.
+fn name<'f>(session: &'f str, request: &'f str) -> &'f str {
+    if session.is_empty() { request } else { session }
+}
+
 /// Claude Code puts account and session into the end user, which is no person then.
 fn person<'f>(fields: &'f Fields<'_>) -> &'f str {
     match fields.get(Column::EndUser) {
@@ -337,6 +318,20 @@ fn person<'f>(fields: &'f Fields<'_>) -> &'f str {
         end_user if end_user.contains("_session_") => fields.get(Column::User),
         end_user => end_user,
     }
+}
+
+/// Who calls: key, end user and user, as recorded.
+fn caller(fields: &Fields<'_>) -> u64 {
+    let texts = [Column::ApiKey, Column::EndUser, Column::User].map(|column| fields.get(column));
+    let hashes = texts.map(|text| xxh3_64(text.as_bytes()).to_le_bytes());
+    xxh3_64(hashes.as_flattened())
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 fn number(fields: &Fields<'_>, column: Column) -> Result<u64, Fault> {
@@ -360,7 +355,7 @@ fn is_guessable(request: &str) -> bool {
 }
 
 /// Whether it is a UUID in its usual form, with hyphens.
-pub(super) fn is_uuid(text: &str) -> bool {
+fn is_uuid(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() == 36
         && bytes.iter().enumerate().all(|(at, byte)| match at {

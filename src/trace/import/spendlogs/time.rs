@@ -25,6 +25,13 @@ pub struct UtcOffset {
     seconds: i32,
 }
 
+impl UtcOffset {
+    /// It in microseconds.
+    pub(super) fn micros(self) -> Micros {
+        i64::from(self.seconds) * 1_000_000
+    }
+}
+
 impl FromStr for UtcOffset {
     type Err = Error;
 
@@ -73,19 +80,19 @@ pub(super) fn parse(text: &str, naive_at: UtcOffset) -> Option<Micros> {
     if text.len() <= "2026-11-29".len() || text.len() > 64 {
         return None;
     }
-    let instant = match text.parse::<Timestamp>() {
-        Ok(instant) => instant,
-        Err(_) => {
-            // Naive only: with an offset or a `Z` the first attempt had to succeed.
-            let time = text.get(11..)?;
-            if time.contains(['Z', 'z', '+', '-', '[']) {
-                return None;
-            }
-            let naive: DateTime = text.parse().ok()?;
-            Offset::from_seconds(naive_at.seconds).ok()?.to_timestamp(naive).ok()?
-        }
+    let instant = if is_naive(text) {
+        let naive: DateTime = text.parse().ok()?;
+        Offset::from_seconds(naive_at.seconds).ok()?.to_timestamp(naive).ok()?
+    } else {
+        text.parse::<Timestamp>().ok()?
     };
     YEARS.contains(&utc(instant).year()).then(|| instant.as_microsecond())
+}
+
+/// Whether the text of a timestamp says nothing about its offset.
+pub(super) fn is_naive(text: &str) -> bool {
+    let time = text.as_bytes().get(11..).unwrap_or_default();
+    !time.iter().any(|byte| matches!(byte, b'Z' | b'z' | b'+' | b'-' | b'['))
 }
 
 /// RFC 3339 in UTC, with as many digits of the fraction as it takes.
