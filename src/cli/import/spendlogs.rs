@@ -35,6 +35,9 @@ pub struct Args {
     /// The clock of timestamps without an offset (LiteLLM before 2025 wrote local time)
     #[arg(long, value_name = "+HH:MM", default_value = "+00:00", allow_hyphen_values = true)]
     utc_offset: UtcOffset,
+    /// The columns of a table without a header, if they cannot be told by what they hold
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
+    columns: Vec<String>,
 }
 
 /// Runs the import.
@@ -48,6 +51,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         keep_ids: args.keep_ids,
         skip_bad: args.skip_bad,
         utc_offset: args.utc_offset,
+        columns: args.columns.clone(),
     };
     let mut done = import(&args.files, &options)?;
     done.meta.made_by = Some(made_by(&options));
