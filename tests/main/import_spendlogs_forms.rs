@@ -326,8 +326,10 @@ mod refusals {
             }
         }
         let mut broken = gzip(text.as_bytes());
-        broken[100..200].fill(0);
-        assert!(error(broken).contains("cannot read"));
+        let middle = broken.len() / 2;
+        broken[middle..middle + 100].fill(0);
+        let error = error(broken);
+        assert!(error.contains("cannot read") || error.contains("cut off"), "{error}");
     }
 
     #[test]
@@ -364,12 +366,12 @@ mod refusals {
 mod oddities {
     use super::*;
 
-    /// The first row of set A with its metadata replaced, in each form.
+    /// A row of set A with its metadata replaced, in each form.
     fn with_metadata(metadata: &str) -> [String; 3] {
         let text = content("set-a.csv.gz");
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let header = reader.headers().unwrap().clone();
-        let row = reader.records().next().unwrap().unwrap();
+        let row = reader.records().map(Result::unwrap).find(|row| &row[27] == "success").unwrap();
         let at = header.iter().position(|name| name == "metadata").unwrap();
         let mut csv = csv::Writer::from_writer(Vec::new());
         csv.write_record(&header).unwrap();

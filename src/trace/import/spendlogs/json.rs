@@ -409,3 +409,177 @@ fn flush(half: &mut Option<u32>, take: &mut impl FnMut(&[u8])) {
         take("\u{fffd}".as_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufReader, Cursor};
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// JSON of all kinds, with white space, escapes and keys that are wanted in the tests.
+    fn json() -> impl Strategy<Value = Value> {
+        let text = "[a-c\"\\\\/{}\\[\\]:, \n\t\u{1}é😀]{0,12}";
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            (-1e6..1e6).prop_map(Value::from),
+            text.prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 60, 6, move |inner| {
+            let key = prop_oneof![Just("wanted".to_owned()), text];
+            prop_oneof![
+                vec(inner.clone(), 0..6).prop_map(Value::from),
+                vec((key, inner), 0..6)
+                    .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn scanner(text: &str, chunk: usize) -> Scanner<BufReader<Cursor<Vec<u8>>>> {
+        Scanner::new(BufReader::with_capacity(chunk, Cursor::new(text.as_bytes().to_vec())))
+    }
+
+    /// The text of a value in one of the ways in which it may be written.
+    fn written(value: &Value, way: u8) -> String {
+        match way {
+            0 => value.to_string(),
+            1 => serde_json::to_string_pretty(value).unwrap(),
+            _ => {
+                // All that is not ASCII, escaped, as Python writes it.
+                let mut text = String::new();
+                for letter in value.to_string().chars() {
+                    if letter.is_ascii() {
+                        text.push(letter);
+                    } else {
+                        for unit in letter.encode_utf16(&mut [0; 2]) {
+                            text.push_str(&format!("\\u{unit:04X}"));
+                        }
+                    }
+                }
+                text
+            }
+        }
+    }
+
+    /// Rebuilds a value with the scanner.
+    fn rebuilt<R: BufRead>(scanner: &mut Scanner<R>) -> Read<Value> {
+        match scanner.kind()? {
+            Kind::Object => {
+                let mut entries = serde_json::Map::new();
+                scanner.object(
+                    |key| String::from_utf8(key.to_vec()).unwrap(),
+                    |scanner, key| {
+                        entries.insert(key, rebuilt(scanner)?);
+                        Ok(())
+                    },
+                )?;
+                Ok(Value::Object(entries))
+            }
+            Kind::Array => {
+                let mut items = Vec::new();
+                scanner.array(|scanner| {
+                    items.push(rebuilt(scanner)?);
+                    Ok(())
+                })?;
+                Ok(Value::Array(items))
+            }
+            Kind::String => {
+                let mut text = Vec::new();
+                scanner.scalar(&mut text, usize::MAX)?;
+                Ok(Value::String(String::from_utf8(text).unwrap()))
+            }
+            Kind::Plain => {
+                let mut text = Vec::new();
+                scanner.plain(&mut |piece| text.extend_from_slice(piece))?;
+                serde_json::from_slice(&text).map_err(|_| Fault::Syntax)
+            }
+        }
+    }
+
+    /// The value of `wanted` if the object has one, by reading past everything else.
+    fn wanted<R: BufRead>(scanner: &mut Scanner<R>) -> Read<Option<Value>> {
+        let mut found = None;
+        scanner.object(
+            |key| key == b"wanted",
+            |scanner, is_wanted| {
+                if is_wanted {
+                    found = Some(rebuilt(scanner)?);
+                    return Ok(());
+                }
+                scanner.skip()
+            },
+        )?;
+        Ok(found)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        /// Whatever the JSON and wherever it is cut into chunks, it is read as serde_json reads it,
+        /// and what is skipped ends where it ends.
+        #[test]
+        fn agrees_with_serde_json(value in json(), way in 0..3_u8, chunk in 1..40_usize) {
+            let text = format!(" {}\n17", written(&value, way));
+            let mut whole = scanner(&text, chunk);
+            prop_assert_eq!(&rebuilt(&mut whole).unwrap(), &value);
+            prop_assert_eq!(&rebuilt(&mut whole).unwrap(), &Value::from(17));
+            prop_assert!(whole.peek().unwrap().is_none());
+            let mut skipped = scanner(&text, chunk);
+            skipped.skip().unwrap();
+            prop_assert_eq!(&rebuilt(&mut skipped).unwrap(), &Value::from(17));
+            let mut partly = scanner(&text, chunk);
+            prop_assert_eq!(wanted(&mut partly).unwrap(), value.get("wanted").cloned());
+            prop_assert_eq!(&rebuilt(&mut partly).unwrap(), &Value::from(17));
+        }
+
+        /// JSON that is cut off is never taken for whole.
+        #[test]
+        fn notices_that_json_is_cut_off(value in json(), cut in 0..1_000_usize) {
+            let text = Value::Array(vec![value]).to_string();
+            let cut: String = text.chars().take(cut % text.chars().count()).collect();
+            let ended = matches!(scanner(&cut, 7).skip(), Err(Fault::Ended));
+            prop_assert!(ended, "{}", cut);
+            prop_assert!(rebuilt(&mut scanner(&cut, 7)).is_err());
+        }
+
+        /// Text of any kind is read or refused, and never runs over its end.
+        #[test]
+        fn ends_on_any_text(text in "[\\[\\]{}\",:0-9a-u\\\\ \n-]{0,40}") {
+            let mut any = scanner(&text, 5);
+            while any.peek().unwrap().is_some() && any.skip().is_ok() {}
+            let mut any = scanner(&text, 5);
+            let read = any.peek().unwrap().map(|_| rebuilt(&mut any));
+            let mut all = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+            if let Some(Ok(value)) = all.next() {
+                prop_assert_eq!(read.unwrap().unwrap(), value);
+            }
+        }
+    }
+
+    #[test]
+    fn escapes_come_out_and_lone_surrogates_are_replaced() {
+        let text = r#""a\"\\\/\b\f\n\r\té😀\ud83dx\ud83d\ud83d\udE00\udc00\ud800""#;
+        for chunk in [1, 3, 64] {
+            let mut read = Vec::new();
+            scanner(text, chunk).scalar(&mut read, 100).unwrap();
+            let expected = "a\"\\/\u{8}\u{c}\n\r\té😀\u{fffd}x\u{fffd}😀\u{fffd}\u{fffd}";
+            assert_eq!(String::from_utf8(read).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_skipped_and_long_texts_are_refused() {
+        let deep = format!("{}{} 1", "[".repeat(100_000), "]".repeat(100_000));
+        let mut deep = scanner(&deep, 1_000);
+        rebuilt(&mut deep).unwrap();
+        assert_eq!(rebuilt(&mut deep).unwrap(), Value::from(1));
+        let mut long = scanner("\"abcdef\" 1", 4);
+        assert!(matches!(long.scalar(&mut Vec::new(), 5), Err(Fault::TooLong(5))));
+        assert_eq!(rebuilt(&mut long).unwrap(), Value::from(1), "what follows can still be read");
+    }
+}
