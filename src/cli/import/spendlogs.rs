@@ -14,7 +14,12 @@ use crate::units::Span;
 /// Arguments of `tonnage import spendlogs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// CSV of psql's `\copy ... csv header`, or pages of GET /spend/logs/v2; plain, gzip or zstd
+    /// Rows in any form in which they leave LiteLLM, or folders of such files; plain, gzip or zstd
+    ///
+    /// psql's `\copy ... csv header` is best: complete, and one file. Also read are CSV and COPY's
+    /// text format without a header, row_to_json lines, pages of GET /spend/logs/v2, arrays of
+    /// GET /spend/logs?summarize=false, and the StandardLoggingPayload objects that loggers write.
+    /// What a file is, its content says.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The trace to write, compressed if it ends in .gz or .zst; its sidecar stands beside it

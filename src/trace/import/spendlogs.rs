@@ -1,11 +1,11 @@
-//! Importer of LiteLLM_SpendLogs: one row a call, from psql's CSV or from `/spend/logs/v2` pages.
+//! Importer of LiteLLM_SpendLogs: one row a call, in any form in which rows leave LiteLLM.
 //!
 //! Rows carry no parent, no turn and (by default) no text. What a row says is taken as it stands;
 //! the rest is inferred by rules that `docs/spendlogs.md` lists, and the [`Report`] counts what
 //! rests on which of them.
 //!
-//! The work goes through four stages, one file each: [`open`] finds out what a file is, `csv_form`
-//! and `page` read rows into the [`rows::Collector`], `group` makes sessions of them, and `calls`
+//! The work goes through four stages, one file each: [`open`] finds out what a file is, `table_form`
+//! and `json_form` read rows into the [`rows::Collector`], `group` makes sessions of them, and `calls`
 //! finds lanes (`lanes`), waits, turns and lineage.
 
 use std::path::PathBuf;
@@ -17,7 +17,9 @@ use crate::units::Span;
 
 mod calls;
 mod columns;
+mod cut;
 mod element;
+mod fingerprint;
 mod group;
 mod input;
 mod json;
@@ -26,6 +28,7 @@ mod lanes;
 mod layout;
 mod metadata;
 mod names;
+mod near;
 mod offsets;
 mod open;
 mod prompt;

@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead};
 
-use memchr::memchr3;
+use super::near::end_of_string;
 
 /// Deeper nesting is not followed into; it is still skipped.
 const DEPTH_MAX: u32 = 128;
@@ -200,7 +200,7 @@ impl<R: BufRead> Scanner<R> {
             if chunk.is_empty() {
                 return Err(Fault::Ended);
             }
-            let stop = memchr3(b'"', b'\\', b'\n', chunk);
+            let stop = end_of_string(chunk);
             let text = &chunk[..stop.unwrap_or(chunk.len())];
             let stop = stop.map(|at| chunk[at]);
             if !text.is_empty() || stop == Some(b'"') {
@@ -292,7 +292,7 @@ impl<R: BufRead> Scanner<R> {
     #[inline]
     fn key<K>(&mut self, name: &mut impl FnMut(&[u8]) -> K) -> Read<K> {
         let chunk = self.source.fill_buf()?;
-        if let Some(end) = memchr3(b'"', b'\\', b'\n', &chunk[1..])
+        if let Some(end) = end_of_string(&chunk[1..])
             && chunk[end + 1] == b'"'
         {
             let key = name(&chunk[1..=end]);
@@ -316,7 +316,7 @@ impl<R: BufRead> Scanner<R> {
             if chunk.is_empty() {
                 return Err(Fault::Ended);
             }
-            match memchr3(b'"', b'\\', b'\n', chunk) {
+            match end_of_string(chunk) {
                 None => {
                     let passed = chunk.len();
                     self.source.consume(passed);
@@ -380,7 +380,7 @@ fn past_nested(chunk: &[u8], open: &mut u64) -> usize {
     let mut at = 0;
     while let Some(&byte) = chunk.get(at) {
         match byte {
-            b'"' => match memchr3(b'"', b'\\', b'\n', &chunk[at + 1..]) {
+            b'"' => match end_of_string(&chunk[at + 1..]) {
                 Some(end) if chunk[at + 1 + end] == b'"' => at += end + 1,
                 _ => return at,
             },
