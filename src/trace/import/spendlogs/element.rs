@@ -262,7 +262,7 @@ fn epoch_micros(text: &str) -> Option<i64> {
         return None;
     }
     let seconds: i64 = seconds.parse().ok()?;
-    let padded = format!("{:0<6.6}", fraction);
+    let padded = format!("{fraction:0<6.6}");
     seconds.checked_mul(1_000_000)?.checked_add(padded.parse().ok()?)
 }
 

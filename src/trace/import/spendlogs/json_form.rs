@@ -54,7 +54,8 @@ pub(super) fn read(
         let broken = broken(path, &fault, scanner.source());
         let is_io = matches!(fault, JsonFault::Io(_));
         let is_lines = !reader.seen.is_array && !reader.seen.has_data && reader.seen.rows > 0;
-        if is_io || !is_lines && !(options.skip_bad && reader.seen.rows > 0) {
+        let can_be_left_out = is_lines || options.skip_bad && reader.seen.rows > 0;
+        if is_io || !can_be_left_out {
             return Err(broken);
         }
         reader.collector.reject(broken);

@@ -265,7 +265,10 @@ impl Reader {
             },
             // Tags are of no more use than their program, so those that are none count as absent.
             _ => match user_agent(&mut scanner) {
-                Ok(found) => Ok(self.user_agent = found),
+                Ok(found) => {
+                    self.user_agent = found;
+                    Ok(())
+                }
                 Err(JsonFault::Io(error)) => Err(JsonFault::Io(error)),
                 Err(_) => Ok(()),
             },
