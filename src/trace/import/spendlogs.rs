@@ -4,9 +4,9 @@
 //! the rest is inferred by rules that `docs/spendlogs.md` lists, and the [`Report`] counts what
 //! rests on which of them.
 //!
-//! The work goes through four stages, one file each: [`open`] finds out what a file is, `table_form`
-//! and `json_form` read rows into the [`rows::Collector`], `group` makes sessions of them, and `calls`
-//! finds lanes (`lanes`), waits, turns and lineage.
+//! The work goes through four stages, one file each: [`open`] finds out what a file is,
+//! `table_form` and `json_form` read rows into the [`rows::Collector`], `group` makes sessions of
+//! them, and `calls` finds lanes (`lanes`), waits, turns and lineage.
 
 use std::path::PathBuf;
 
