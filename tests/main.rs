@@ -11,6 +11,7 @@ mod main {
     mod import_blocks;
     mod import_plain;
     mod import_spendlogs;
+    mod import_spendlogs_forms;
     mod import_weka;
     mod livelock;
     mod memory;

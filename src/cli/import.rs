@@ -21,7 +21,7 @@ pub struct Args {
 enum Source {
     #[command(flatten)]
     Auto(auto::Auto),
-    /// LiteLLM_SpendLogs: CSV from psql, or JSON pages of /spend/logs/v2
+    /// LiteLLM_SpendLogs: CSV and more from psql, JSON of the API, payloads of loggers
     Spendlogs(spendlogs::Args),
     #[command(flatten)]
     Format(format::Chosen),
