@@ -24,10 +24,12 @@ mod metadata;
 mod names;
 mod open;
 mod page;
+mod postgres;
 mod report;
 mod rows;
 mod time;
 
+pub use self::postgres::{Bound, DatabaseUrl, Query, TableName};
 pub use report::{CachedHour, Evidence, FileReport, HumanHours, Regrouped, Report};
 pub use time::UtcOffset;
 
@@ -82,19 +84,39 @@ pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
     for file in files {
         open::read(file, options.skip_bad, &mut collector)?;
     }
+    build(&collector, options)
+}
+
+/// Reads rows of a live database into one trace; `progress` hears how many were read so far.
+///
+/// # Errors
+/// A database that cannot be reached or does not have such rows, a connection that breaks; and as
+/// for files.
+pub fn import_query(
+    query: &Query,
+    options: &Options,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Import> {
+    let mut collector = rows::Collector::new(options.utc_offset);
+    postgres::read(query, options.utc_offset, &mut collector, progress)?;
+    build(&collector, options)
+}
+
+/// Makes a trace of the rows.
+fn build(collector: &rows::Collector, options: &Options) -> Result<Import> {
     if !options.skip_bad
         && let Some(error) = collector.bad_rows_error()
     {
         return Err(error);
     }
     if collector.rows.is_empty() {
-        return Err(no_calls(&collector));
+        return Err(no_calls(collector));
     }
     let order = collector.in_order();
-    let grouped = group::group(&collector, &order, options.regroup_gap);
-    let mut names = names::Names::new(&collector, &order, options.keep_ids);
-    let built = calls::build(&collector, &order, &grouped, options.turn_gap, &mut names);
-    let report = report::report(&collector, &order, &grouped, &built, options);
+    let grouped = group::group(collector, &order, options.regroup_gap);
+    let mut names = names::Names::new(collector, &order, options.keep_ids);
+    let built = calls::build(collector, &order, &grouped, options.turn_gap, &mut names);
+    let report = report::report(collector, &order, &grouped, &built, options);
     let meta = Meta {
         format_version: 1,
         source: Some("LiteLLM_SpendLogs".to_owned()),
