@@ -235,7 +235,7 @@ fn a_condition_is_one_condition_beside_the_bounds() {
         ("true; SELECT 1", &["syntax error", "at character 5 of the condition: ; SELECT 1"]),
         ("true /* and", &["unterminated", "comment"]),
         ("spend > $1", &["a parameter"]),
-        ("", &["syntax error", "--where"]),
+        ("", &["--where: PostgreSQL: syntax error", "at the end of the condition"]),
     ] {
         import(&[&url, "--where", condition]).refused(words);
     }
@@ -463,8 +463,7 @@ fn a_connection_that_breaks_leaves_nothing_and_the_next_import_is_whole() {
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        let words = "rows: the server closed the connection";
-        assert!(stderr.contains("was lost after") && stderr.contains(words), "{stderr}");
+        assert!(stderr.contains("the connection was lost after"), "{stderr}");
         assert!(!stderr.contains("after 0 rows"), "{stderr}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -116,7 +116,8 @@ impl<'q> Select<'q> {
     /// parentheses as `a` does, and would get round the bounds, but not between brackets.
     fn check(&self, transaction: &mut Transaction<'_>, table: &Table) -> Result<()> {
         let Some(Condition { sql, .. }) = &self.condition else { return Ok(()) };
-        let before = "SELECT ARRAY[\n";
+        // Without the NULL, nothing at all would be a condition.
+        let before = "SELECT ARRAY[NULL,\n";
         let text = format!("{before}{sql}\n] FROM {}", table.name);
         let condition = Condition { sql, start: before.chars().count() };
         let failed =
