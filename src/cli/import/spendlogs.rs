@@ -41,6 +41,9 @@ pub struct Args {
     /// The clock of timestamps without an offset (LiteLLM before 2025 wrote local time)
     #[arg(long, value_name = "+HH:MM", default_value = "+00:00", allow_hyphen_values = true)]
     utc_offset: UtcOffset,
+    /// The columns of a table without a header, if they cannot be told by what they hold
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
+    columns: Vec<String>,
     #[command(flatten)]
     database: DatabaseArgs,
 }
@@ -107,6 +110,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         keep_ids: args.keep_ids,
         skip_bad: args.skip_bad,
         utc_offset: args.utc_offset,
+        columns: args.columns.clone(),
     };
     let query = query(args)?;
     let mut done = match &query {

@@ -17,16 +17,24 @@ use crate::units::Span;
 
 mod calls;
 mod columns;
-mod csv_form;
+mod element;
 mod group;
+mod input;
+mod json;
+mod json_form;
 mod lanes;
+mod layout;
 mod metadata;
 mod names;
+mod offsets;
 mod open;
-mod page;
 mod postgres;
+mod prompt;
 mod report;
+mod request;
 mod rows;
+mod table;
+mod table_form;
 mod time;
 
 pub use self::postgres::{Bound, DatabaseUrl, Query, TableName};
@@ -49,6 +57,8 @@ pub struct Options {
     pub skip_bad: bool,
     /// The clock of timestamps that carry no offset.
     pub utc_offset: UtcOffset,
+    /// The columns of tables without a header, in their order; empty to find them by their content.
+    pub columns: Vec<String>,
 }
 
 impl Default for Options {
@@ -59,6 +69,7 @@ impl Default for Options {
             keep_ids: false,
             skip_bad: false,
             utc_offset: UtcOffset::default(),
+            columns: Vec::new(),
         }
     }
 }
@@ -82,7 +93,7 @@ pub struct Import {
 pub fn import(files: &[PathBuf], options: &Options) -> Result<Import> {
     let mut collector = rows::Collector::new(options.utc_offset);
     for file in files {
-        open::read(file, options.skip_bad, &mut collector)?;
+        open::read(file, options, &mut collector)?;
     }
     build(&collector, options)
 }

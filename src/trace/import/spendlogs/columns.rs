@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::metadata::Metadata;
+use super::prompt::Prompt;
 
 /// A column of the table that the importer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +26,11 @@ pub(super) enum Column {
     EndUser,
     SessionId,
     Status,
+    CallId,
 }
 
 /// How many columns are read.
-pub(super) const COUNT: usize = 18;
+pub(super) const COUNT: usize = 19;
 
 /// All of them with their names; those from `session_id` on came after LiteLLM 1.60, so an export
 /// may lack them.
@@ -51,6 +53,7 @@ pub(super) const COLUMNS: [(Column, &str); COUNT] = [
     (Column::EndUser, "end_user"),
     (Column::SessionId, "session_id"),
     (Column::Status, "status"),
+    (Column::CallId, "litellm_call_id"),
 ];
 
 impl Column {
@@ -66,7 +69,7 @@ impl Column {
 
     /// Whether every version of LiteLLM has it.
     pub(super) fn is_required(self) -> bool {
-        !matches!(self, Self::SessionId | Self::Status)
+        !matches!(self, Self::SessionId | Self::Status | Self::CallId)
     }
 }
 
@@ -78,11 +81,24 @@ pub(super) struct Fields<'a> {
     pub(super) metadata: Result<Metadata, String>,
     /// The User-Agent tag's text.
     pub(super) user_agent: Option<String>,
+    /// The messages of the request, where they are stored.
+    pub(super) prompt: Option<Prompt>,
+    /// Whether the answer was streamed, where that is said.
+    pub(super) stream: Option<bool>,
+    /// The agent within the session that made the call, where a stored header names it.
+    pub(super) agent: Cow<'a, str>,
 }
 
 impl Default for Fields<'_> {
     fn default() -> Self {
-        Self { values: Default::default(), metadata: Ok(Metadata::default()), user_agent: None }
+        Self {
+            values: Default::default(),
+            metadata: Ok(Metadata::default()),
+            user_agent: None,
+            prompt: None,
+            stream: None,
+            agent: Cow::Borrowed(""),
+        }
     }
 }
 
@@ -95,6 +111,51 @@ impl<'a> Fields<'a> {
     /// Sets the text of a column.
     pub(super) fn set(&mut self, column: Column, value: impl Into<Cow<'a, str>>) {
         self.values[column as usize] = value.into();
+    }
+}
+
+/// A text of a column that is longer than this many bytes makes its row bad.
+pub(super) const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// The texts of one row until all of it is read.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    bytes: Vec<u8>,
+    spans: [(usize, usize); COUNT],
+}
+
+impl Texts {
+    /// Forgets them.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans = Default::default();
+    }
+
+    /// Takes what `write` appends as the text of a column.
+    pub(super) fn append<T>(&mut self, column: Column, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let start = self.bytes.len();
+        let result = write(&mut self.bytes);
+        self.spans[column as usize] = (start, self.bytes.len());
+        result
+    }
+
+    /// The bytes of a column's text.
+    pub(super) fn bytes(&self, column: Column) -> &[u8] {
+        let (start, end) = self.spans[column as usize];
+        &self.bytes[start..end]
+    }
+
+    /// The row, but for what is no text; or a column whose text is no UTF-8.
+    pub(super) fn fields(&self) -> Result<Fields<'_>, Fault> {
+        let mut fields = Fields::default();
+        for (column, _) in COLUMNS {
+            let text = std::str::from_utf8(self.bytes(column)).map_err(|error| {
+                let byte = error.valid_up_to() + 1;
+                Fault { column, message: format!("byte {byte} of the field is not UTF-8") }
+            })?;
+            fields.set(column, text);
+        }
+        Ok(fields)
     }
 }
 

@@ -23,6 +23,8 @@ mod password;
 mod table;
 #[cfg(feature = "postgres")]
 mod tls;
+#[cfg(feature = "postgres")]
+mod values;
 
 /// The table's name if none is given, as LiteLLM spells it.
 const DEFAULT_TABLE: &str = "LiteLLM_SpendLogs";

@@ -5,13 +5,14 @@ use postgres::{Client, IsolationLevel, Row, Transaction};
 
 use super::connect::Place;
 use super::failure::{self, Condition};
-use super::table::Table;
+use super::table::{Found, Table};
+use super::values::Values;
 use super::{Bound, Query};
 use crate::diag::{Error, Result};
-use crate::trace::import::spendlogs::columns::{Column, Fault, Fields};
-use crate::trace::import::spendlogs::metadata::{Metadata, user_agent_of_text};
+use crate::trace::import::spendlogs::columns::Column;
 use crate::trace::import::spendlogs::report::FileReport;
 use crate::trace::import::spendlogs::rows::Collector;
+use crate::trace::import::spendlogs::table_form::Slot;
 use crate::trace::import::spendlogs::time::{self, UtcOffset};
 
 /// How many rows the server is asked for at a time. They are handed on one by one as they come.
@@ -43,8 +44,9 @@ pub(super) fn read(
     let table = Table::find(&mut transaction, &query.table, place.schema.as_deref())?;
     let select = Select::of(&table, query, naive_at);
     select.check(&mut transaction, &table)?;
+    let mut values = Values::default();
     let rows = fetch(&mut transaction, &select, |row, number| {
-        if let Err(error) = take(row, &table, collector) {
+        if let Err(error) = values.take(row, &table, collector) {
             collector.reject(error.in_file(&place.name));
         }
         progress(number);
@@ -91,8 +93,7 @@ struct Select<'q> {
 
 impl<'q> Select<'q> {
     fn of(table: &Table, query: &'q Query, naive_at: UtcOffset) -> Self {
-        let columns: Vec<String> =
-            table.columns.iter().map(|(column, kind)| expression(*column, kind)).collect();
+        let columns: Vec<String> = table.columns.iter().map(expression).collect();
         let mut text = format!("SELECT {} FROM {}", columns.join(", "), table.name);
         let mut word = " WHERE ";
         for (bound, relation) in [(query.since, ">="), (query.until, "<")] {
@@ -132,14 +133,13 @@ impl<'q> Select<'q> {
 }
 
 /// A column as text.
-fn expression(column: Column, kind: &str) -> String {
-    let name = format!("\"{}\"", column.name());
-    match (column, kind) {
-        (Column::Metadata, "jsonb") => format!(
-            "(CASE jsonb_typeof({name}) WHEN 'object' THEN {name} - '{STATIC_KEY}' \
-             ELSE {name} END)::text"
+fn expression(Found { slot, name, kind }: &Found) -> String {
+    match (slot, &**kind) {
+        (Slot::Metadata, "jsonb") => format!(
+            "(CASE jsonb_typeof(\"{name}\") WHEN 'object' THEN \"{name}\" - '{STATIC_KEY}' \
+             ELSE \"{name}\" END)::text"
         ),
-        _ => format!("{name}::text"),
+        _ => format!("\"{name}\"::text"),
     }
 }
 
@@ -150,33 +150,6 @@ fn comparison(table: &Table, relation: &str, bound: Bound, naive_at: UtcOffset) 
         _ => format!("timestamp '{}'", time::on_clock(bound.0, naive_at)),
     };
     format!("\"{}\" {relation} {literal}", Column::StartTime.name())
-}
-
-/// Hands one row on.
-fn take(row: &Row, table: &Table, collector: &mut Collector) -> Result<()> {
-    let mut fields = Fields::default();
-    let mut request = "";
-    let in_row = |error: Error, request: &str, column: Column| {
-        let request: String = request.chars().take(80).collect();
-        error.in_field(format!("request_id `{request}`: {}", column.name()))
-    };
-    for (index, (column, _)) in table.columns.iter().enumerate() {
-        // NULL is empty, as in a CSV.
-        let text = row.try_get::<_, Option<&str>>(index).map(Option::unwrap_or_default);
-        let text =
-            text.map_err(|_| in_row(Error::new("the field is not UTF-8"), request, *column))?;
-        match column {
-            Column::Metadata => fields.metadata = Metadata::parse(text),
-            Column::RequestTags => fields.user_agent = user_agent_of_text(text),
-            _ => fields.set(*column, text),
-        }
-        if *column == Column::RequestId {
-            request = text;
-        }
-    }
-    collector
-        .take(&fields)
-        .map_err(|Fault { column, message }| in_row(Error::new(message), request, column))
 }
 
 /// The error for a query without rows, with the times that the table has.

@@ -5,6 +5,7 @@ use postgres::Transaction;
 use super::{TableName, failure};
 use crate::diag::{Error, Result, nearest};
 use crate::trace::import::spendlogs::columns::{COLUMNS, Column};
+use crate::trace::import::spendlogs::table_form::Slot;
 
 /// Tables, partitioned ones, views, materialised views and foreign tables of a name; those on the
 /// search path first.
@@ -31,8 +32,19 @@ const FIND_COLUMNS: &str = "\
 pub(super) struct Table {
     /// With its schema.
     pub(super) name: TableName,
-    /// The columns that are read and are there, each with the name of its type.
-    pub(super) columns: Vec<(Column, String)>,
+    /// The columns that are read and are there.
+    pub(super) columns: Vec<Found>,
+}
+
+/// A column of the table.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// What becomes of it.
+    pub(super) slot: Slot,
+    /// Its name.
+    pub(super) name: String,
+    /// The name of its type.
+    pub(super) kind: String,
 }
 
 impl Table {
@@ -70,28 +82,27 @@ impl Table {
 
     /// The type of a column; empty if it is not there.
     pub(super) fn type_of(&self, wanted: Column) -> &str {
-        let found = self.columns.iter().find(|(column, _)| *column == wanted);
-        found.map_or("", |(_, kind)| kind)
+        let found = self.columns.iter().find(|found| found.name == wanted.name());
+        found.map_or("", |found| &found.kind)
     }
 }
 
 /// The columns that are read, or which are missing.
-fn needed(table: &TableName, there: &[(String, String)]) -> Result<Vec<(Column, String)>> {
-    let (mut columns, mut missing) = (Vec::new(), Vec::new());
-    for (column, name) in COLUMNS {
-        match there.iter().find(|(known, _)| known == name) {
-            Some((_, kind)) => columns.push((column, kind.clone())),
-            None if column.is_required() => missing.push(name),
-            None => {}
-        }
-    }
+fn needed(table: &TableName, there: &[(String, String)]) -> Result<Vec<Found>> {
+    let has = |wanted: &str| there.iter().any(|(name, _)| name == wanted);
+    let required = COLUMNS.into_iter().filter(|(column, _)| column.is_required());
+    let missing: Vec<&str> = required.map(|(_, name)| name).filter(|name| !has(name)).collect();
     if missing.is_empty() {
-        return Ok(columns);
+        let found = there.iter().filter_map(|(name, kind)| {
+            let slot = Slot::named(name)?;
+            Some(Found { slot, name: name.clone(), kind: kind.clone() })
+        });
+        return Ok(found.collect());
     }
     let mut error = Error::new(format!("the table {table} lacks {}", missing.join(", ")));
     for name in missing {
         let others = there.iter().map(|(other, _)| other.as_str());
-        let near = nearest(name, others.filter(|other| Column::named(other).is_none()));
+        let near = nearest(name, others.filter(|other| Slot::named(other).is_none()));
         if let Some(near) = near {
             error = error.help(format!("`{near}` is there; LiteLLM calls it `{name}`"));
         }
