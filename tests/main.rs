@@ -16,6 +16,8 @@ mod main {
     mod livelock;
     mod memory;
     mod model_config;
+    #[cfg(feature = "postgres")]
+    mod postgres;
     mod property;
     mod reference;
     mod rig;

@@ -30,9 +30,11 @@ mod input;
 pub(crate) mod new_file;
 pub(crate) mod new_text;
 mod read;
+mod sink;
 mod write;
 
 pub use read::Reader;
+pub use sink::Sink;
 pub use write::{Compression, Writer};
 
 /// Reads a whole trace into memory.

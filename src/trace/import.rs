@@ -1,7 +1,7 @@
 //! Importers: one file a format, each turning recorded traffic into canonical sessions.
 //!
 //! A format is a [`Read`] function: it takes a [`Job`] (files and options), puts contexts and
-//! sessions into a [`Sink`] in the order of a trace, and answers with a [`Done`] (sidecar and
+//! sessions into a [`Sink`](crate::trace::canonical::Sink) in the order of a trace, and answers with a [`Done`] (sidecar and
 //! report). [`Format`] lists them with their names and the options they heed; a new format is one
 //! file and one entry there. SpendLogs has an interface of its own.
 //!
@@ -34,7 +34,7 @@ pub mod tracelab;
 pub mod weka;
 
 pub use format::Format;
-pub use job::{Done, Job, Progress, Read, Sink};
+pub use job::{Done, Job, Progress, Read};
 pub use options::{Options, Outputs, Setting};
 pub use report::{Count, Report};
 

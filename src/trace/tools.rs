@@ -1,7 +1,7 @@
 //! Tools that make one trace of another: sessions chosen, cloned, cut, merged, renamed.
 //!
 //! Each reads its input through a [`Source`], twice where the first pass must know what the second
-//! writes, and hands shared contexts and sessions to a [`Sink`] in an order that keeps the rules of
+//! writes, and hands shared contexts and sessions to a [`Sink`](crate::trace::canonical::Sink) in an order that keeps the rules of
 //! [`crate::trace::check`]. Only sessions that are still to be put in order are held in memory, and
 //! a few words for each session of the input.
 //!
@@ -29,8 +29,8 @@
 use std::path::Path;
 
 use crate::diag::Result;
-use crate::trace::canonical::{Reader, Writer};
-use crate::trace::record::{Item, Session, SharedContext, Trace};
+use crate::trace::canonical::Reader;
+use crate::trace::record::{Item, Trace};
 
 pub mod anonymise;
 pub mod cut;
@@ -65,42 +65,5 @@ impl Source for Trace {
         let contexts = self.contexts.iter().cloned().map(Item::Context);
         let sessions = self.sessions.iter().cloned().map(Item::Session);
         Ok(Box::new(contexts.chain(sessions).map(Ok)))
-    }
-}
-
-/// Where the items of a new trace go.
-pub trait Sink {
-    /// Declares a shared context.
-    ///
-    /// # Errors
-    /// If it breaks a rule or cannot be written.
-    fn context(&mut self, context: &SharedContext) -> Result<()>;
-
-    /// Adds a session.
-    ///
-    /// # Errors
-    /// If it breaks a rule or cannot be written.
-    fn session(&mut self, session: &Session) -> Result<()>;
-}
-
-impl Sink for Writer<'_> {
-    fn context(&mut self, context: &SharedContext) -> Result<()> {
-        Writer::context(self, context)
-    }
-
-    fn session(&mut self, session: &Session) -> Result<()> {
-        Writer::session(self, session)
-    }
-}
-
-impl Sink for Trace {
-    fn context(&mut self, context: &SharedContext) -> Result<()> {
-        self.contexts.push(context.clone());
-        Ok(())
-    }
-
-    fn session(&mut self, session: &Session) -> Result<()> {
-        self.sessions.push(session.clone());
-        Ok(())
     }
 }

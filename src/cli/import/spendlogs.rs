@@ -10,21 +10,28 @@ use indicatif::ProgressBar;
 
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
-use crate::trace::canonical::Writer;
-use crate::trace::import::spendlogs::{Options, Progress, Sink, UtcOffset, import_into};
+use crate::trace::canonical::{Sink, Writer};
+use crate::trace::import::spendlogs::{
+    Options, Progress, Query, UtcOffset, import_into, import_query_into,
+};
 use crate::trace::record::{Session, SharedContext};
 use crate::units::Span;
+
+mod database;
 
 /// Arguments of `tonnage import spendlogs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Rows in any form in which they leave LiteLLM, or folders of such files; plain, gzip or zstd
+    /// Rows in any form in which they leave LiteLLM, folders of such files, or the live database
     ///
     /// psql's `\copy ... csv header` is best: complete, and one file. Also read are CSV and COPY's
     /// text format without a header, row_to_json lines, pages of GET /spend/logs/v2, arrays of
     /// GET /spend/logs?summarize=false, and the StandardLoggingPayload objects that loggers write.
     /// What a file is, its content says.
-    #[arg(required = true, value_name = "FILE")]
+    ///
+    /// Or the database itself, as postgres://USER@HOST/DATABASE: it is only read. The password may
+    /// stand in PGPASSWORD or ~/.pgpass.
+    #[arg(required = true, value_name = "FILE|URL")]
     files: Vec<PathBuf>,
     /// The trace to write, compressed if it ends in .gz or .zst; its sidecar stands beside it
     #[arg(short, long, value_name = "OUT.csv[.gz|.zst]")]
@@ -50,6 +57,8 @@ pub struct Args {
     /// The columns of a table without a header, if they cannot be told by what they hold
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
     columns: Vec<String>,
+    #[command(flatten)]
+    database: database::Args,
 }
 
 /// Runs the import.
@@ -70,11 +79,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
         temp_dir: Some(args.temp_dir.clone().unwrap_or(beside)),
         ..Options::default()
     };
+    let query = args.database.query(&args.files, args.utc_offset)?;
+    if query.is_some() && !args.columns.is_empty() {
+        let error = Error::new("a database tells its columns itself");
+        return Err(error.in_field("--columns"));
+    }
     let mut output = Output { path: &args.output, writer: None };
     output.probe()?;
-    let work = || import_into(&args.files, &options, &mut output);
+    let work = || match &query {
+        Some(query) => import_query_into(query, &options, &mut output),
+        None => import_into(&args.files, &options, &mut output),
+    };
     let (mut meta, report) = with_progress(&options.progress, work)?;
-    meta.made_by = Some(made_by(&options));
+    meta.made_by = Some(made_by(&options, query.as_ref()));
     // Both or neither: what can fail is done before the trace gets its name.
     let sidecar = meta.prepare_beside(&args.output)?;
     output.finish()?;
@@ -144,17 +161,17 @@ impl Output<'_> {
 }
 
 impl Sink for Output<'_> {
-    fn context(&mut self, context: SharedContext) -> Result<()> {
-        self.writer()?.context(&context)
+    fn context(&mut self, context: &SharedContext) -> Result<()> {
+        self.writer()?.context(context)
     }
 
-    fn session(&mut self, session: Session) -> Result<()> {
-        self.writer()?.session(&session)
+    fn session(&mut self, session: &Session) -> Result<()> {
+        self.writer()?.session(session)
     }
 }
 
-/// The command without the names of files, which may be private.
-fn made_by(options: &Options) -> String {
+/// The command without what may be private: names of files, the database, the condition.
+fn made_by(options: &Options, query: Option<&Query>) -> String {
     let mut command = format!(
         "tonnage {} import spendlogs --turn-gap {} --regroup-gap {} --utc-offset {}",
         env!("CARGO_PKG_VERSION"),
@@ -167,7 +184,7 @@ fn made_by(options: &Options) -> String {
             command.push_str(flag);
         }
     }
-    command
+    command + &query.map(database::made_by).unwrap_or_default()
 }
 
 /// Reads a number of seconds such as `60` or `1.5`.

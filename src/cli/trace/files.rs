@@ -8,10 +8,11 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::canonical::{Reader, Writer};
 use crate::trace::meta::Meta;
 use crate::trace::record::{Session, SharedContext};
-use crate::trace::tools::{Items, Sink, Source};
+use crate::trace::tools::{Items, Source};
 
 /// A trace on disk, with a counter on a terminal while it is read.
 pub struct Input<'a> {

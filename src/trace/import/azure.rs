@@ -4,8 +4,9 @@
 
 use super::flat::{self, Flat, Form, Symbol, Symbols};
 use super::table::{Column, Row};
-use super::{Count, Done, Job, Report, Sink, instant};
+use super::{Count, Done, Job, Report, instant};
 use crate::diag::{Result, Warning};
+use crate::trace::canonical::Sink;
 use crate::trace::meta::Meta;
 
 const TIMESTAMP: usize = 0;

@@ -14,8 +14,9 @@ use super::blocks::{
     Delivery, IdList, LastBlock, Names, NodeId, SECOND, Sharing, blank, blocks, count, objects,
     origin, required, text, time, wrong,
 };
-use super::{Count, Done, Job, Options, Report, Sink};
+use super::{Count, Done, Job, Options, Report};
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
 use crate::trace::meta::Meta;
 use crate::trace::record::{After, AfterEvent, Call, Name};

@@ -5,8 +5,9 @@
 
 use super::flat::{self, Flat, Form, Symbols};
 use super::table::{Column, Row};
-use super::{Count, Done, Job, Report, Sink};
+use super::{Count, Done, Job, Report};
 use crate::diag::{Result, Warning};
+use crate::trace::canonical::Sink;
 use crate::trace::meta::Meta;
 use crate::units::{Span, Tokens};
 

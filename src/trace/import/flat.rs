@@ -11,8 +11,9 @@ use rustc_hash::FxHashMap;
 
 use super::chain::{self, Growth, Step};
 use super::table::{Column, Row, Table};
-use super::{BadRows, Job, Sink, lines, plain_call};
+use super::{BadRows, Job, lines, plain_call};
 use crate::diag::{Error, Result, Warning};
+use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
 use crate::trace::record::{Call, Cause, Name, Session, Status};
 use crate::units::{Span, Tokens};

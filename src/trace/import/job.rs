@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::lines::{self, Input, Lines};
 use super::{Options, Report};
 use crate::diag::Result;
-use crate::trace::canonical::Writer;
+use crate::trace::canonical::Sink;
 use crate::trace::meta::Meta;
-use crate::trace::record::{Session, SharedContext, Trace};
 
 /// Reads the files of a job into a sink.
 ///
@@ -60,43 +59,6 @@ pub struct Done {
     pub meta: Meta,
     /// What was read, kept, left out and assumed.
     pub report: Report,
-}
-
-/// Takes a trace in the order of its rows: a context before its first use, sessions by start.
-pub trait Sink {
-    /// Takes a shared context.
-    ///
-    /// # Errors
-    /// If it breaks a rule of the trace or cannot be written.
-    fn context(&mut self, context: &SharedContext) -> Result<()>;
-
-    /// Takes a session.
-    ///
-    /// # Errors
-    /// If it breaks a rule of the trace or cannot be written.
-    fn session(&mut self, session: &Session) -> Result<()>;
-}
-
-impl Sink for Writer<'_> {
-    fn context(&mut self, context: &SharedContext) -> Result<()> {
-        Writer::context(self, context)
-    }
-
-    fn session(&mut self, session: &Session) -> Result<()> {
-        Writer::session(self, session)
-    }
-}
-
-impl Sink for Trace {
-    fn context(&mut self, context: &SharedContext) -> Result<()> {
-        self.contexts.push(context.clone());
-        Ok(())
-    }
-
-    fn session(&mut self, session: &Session) -> Result<()> {
-        self.sessions.push(session.clone());
-        Ok(())
-    }
 }
 
 /// How many bytes of the files were read.

@@ -10,8 +10,9 @@ use std::path::Path;
 
 use super::chain::{self, Growth, Step, Tally};
 use super::table::{Column, Row, Table};
-use super::{BadRows, Count, Done, Job, Report, Sink, flat, plain_call};
+use super::{BadRows, Count, Done, Job, Report, flat, plain_call};
 use crate::diag::{Error, Result, Warning};
+use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
 use crate::trace::meta::Meta;
 use crate::trace::record::{Call, Cause, Finish, Name, Session};

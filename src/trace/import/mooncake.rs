@@ -12,8 +12,9 @@ use super::blocks::{
     Delivery, IdList, LastBlock, MILLISECOND, NodeId, PERSON_PAUSE, Sharing, blank, blocks, count,
     objects, origin, required, time, wrong,
 };
-use super::{Count, Done, Job, Options, Report, Sink};
+use super::{Count, Done, Job, Options, Report};
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
 use crate::trace::meta::Meta;
 use crate::trace::record::{After, AfterEvent, Call, Cause, Name};

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::meta::Meta;
-use crate::trace::record::{Session, SharedContext, Trace};
+use crate::trace::record::Trace;
 use crate::units::Span;
 
 mod calls;
@@ -40,6 +41,7 @@ mod offsets;
 mod open;
 mod parents;
 mod plan;
+mod postgres;
 mod prompt;
 mod regroup;
 mod report;
@@ -56,6 +58,7 @@ mod tally;
 mod time;
 mod warn;
 
+pub use self::postgres::{Bound, DatabaseUrl, Query, TableName};
 pub use report::{CachedHour, Evidence, FileReport, HumanHours, Regrouped, Report};
 pub use time::UtcOffset;
 
@@ -131,33 +134,6 @@ pub struct Import {
     pub report: Report,
 }
 
-/// Where the trace goes, item by item.
-pub trait Sink {
-    /// Takes a shared context, before the first session that uses it.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn context(&mut self, context: SharedContext) -> Result<()>;
-
-    /// Takes a session; they come in the order of their start.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn session(&mut self, session: Session) -> Result<()>;
-}
-
-impl Sink for Trace {
-    fn context(&mut self, context: SharedContext) -> Result<()> {
-        self.contexts.push(context);
-        Ok(())
-    }
-
-    fn session(&mut self, session: Session) -> Result<()> {
-        self.sessions.push(session);
-        Ok(())
-    }
-}
-
 /// Reads files of SpendLogs rows (several files are parts of one export) into one trace in memory.
 ///
 /// # Errors
@@ -183,6 +159,21 @@ pub fn import_into(
     for file in files {
         open::read(file, options, &mut collector)?;
     }
+    finish(collector, options, sink)
+}
+
+/// Reads rows of a live database and writes one trace, session by session.
+///
+/// # Errors
+/// A database that cannot be reached or does not have such rows, a connection that breaks; and as
+/// for files.
+pub fn import_query_into(
+    query: &Query,
+    options: &Options,
+    sink: &mut impl Sink,
+) -> Result<(Meta, Report)> {
+    let mut collector = rows::Collector::new(options);
+    postgres::read(query, options.utc_offset, &mut collector)?;
     finish(collector, options, sink)
 }
 
@@ -257,8 +248,8 @@ fn write(
             }
         }
         let session = builder.session(&parts);
-        builder.shared.take_fresh().into_iter().try_for_each(|context| sink.context(context))?;
-        sink.session(session)?;
+        builder.shared.take_fresh().into_iter().try_for_each(|context| sink.context(&context))?;
+        sink.session(&session)?;
         options.progress.calls.store(calls, Ordering::Relaxed);
     }
     let shared_contexts = builder.shared.count();

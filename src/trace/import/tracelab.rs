@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::chain::{self, Growth, Step, Tally};
-use super::{BadRows, Count, Done, Job, Report, Sink, instant, plain_call};
+use super::{BadRows, Count, Done, Job, Report, instant, plain_call};
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
 use crate::trace::meta::Meta;
 use crate::trace::record::{Call, Cause, Name, Session};

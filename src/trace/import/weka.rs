@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::blocks::{Names, NodeId, Sharing, blank, object};
-use super::{Done, Job, Sink};
+use super::{Done, Job};
 use crate::diag::{self, Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
 use crate::trace::meta::{Meta, PartialBlock};
 use crate::trace::record::{After, AfterEvent, Call, Name, Session, Trace};

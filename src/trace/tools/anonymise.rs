@@ -2,8 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Sink, Source};
+use super::Source;
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::record::{Base, Item, Name, Session, SharedContext};
 use crate::units::Span;
 

@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashSet;
 
+use super::Source;
 use super::order::Sorter;
-use super::{Sink, Source};
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::record::{Base, Item, Name, Session, SharedContext};
 use crate::units::Span;
 

@@ -1,8 +1,9 @@
 //! Several traces as several tenants of one.
 
 use super::names::Renamer;
-use super::{Items, Sink, Source};
+use super::{Items, Source};
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::record::{Item, Name, Session};
 use crate::units::Span;
 

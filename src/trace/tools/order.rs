@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Sink;
 use crate::diag::Result;
+use crate::trace::canonical::Sink;
 use crate::trace::record::Session;
 use crate::units::Span;
 

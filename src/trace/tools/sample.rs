@@ -1,8 +1,9 @@
 //! A smaller trace: some of the sessions, whole, with every tenant and profile in proportion.
 
+use super::Source;
 use super::survey::{COMMON_FROM_SESSIONS, Stratum, Survey};
-use super::{Sink, Source};
 use crate::diag::{Error, Result};
+use crate::trace::canonical::Sink;
 use crate::trace::record::Item;
 
 /// How many sessions are kept.

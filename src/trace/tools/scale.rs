@@ -2,12 +2,13 @@
 
 use rustc_hash::FxHashSet;
 
+use super::Source;
 use super::names::Renamer;
 use super::order::Sorter;
 use super::survey::Survey;
-use super::{Sink, Source};
 use crate::diag::{Error, Result};
 use crate::rng::{Purpose, Stream};
+use crate::trace::canonical::Sink;
 use crate::trace::record::{Item, Name, Session, SharedContext};
 use crate::units::Span;
 

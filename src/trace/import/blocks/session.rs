@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::diag::Result;
-use crate::trace::import::{Outputs, Report, Sink, plain_call};
+use crate::trace::canonical::Sink;
+use crate::trace::import::{Outputs, Report, plain_call};
 use crate::trace::record::{Call, Name, Session};
 use crate::units::{Span, Tokens};
 

@@ -86,7 +86,6 @@ fn key(name: &[u8]) -> Key {
 
 impl Metadata {
     /// Reads the text of the column. The error says where, never what, since it may be private.
-    #[allow(dead_code, reason = "for readers of live databases and for calls of several attempts")]
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut scanner = Scanner::new(text.as_bytes());
         Self::read(&mut scanner, None).map_err(|fault| {
@@ -173,7 +172,6 @@ impl Metadata {
     }
 
     /// The call's id, which all of its attempts share; empty if not recorded.
-    #[allow(dead_code, reason = "for readers of live databases and for calls of several attempts")]
     pub(super) fn call_id(&self) -> &str {
         &self.call_id
     }

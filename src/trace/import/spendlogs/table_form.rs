@@ -112,7 +112,7 @@ fn names(sample: &[Vec<Vec<u8>>], options: &Options) -> Result<(Vec<String>, boo
 
 /// What becomes of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
+pub(super) enum Slot {
     Text(Column),
     Metadata,
     Tags,
@@ -122,7 +122,8 @@ enum Slot {
 }
 
 impl Slot {
-    fn named(name: &str) -> Option<Self> {
+    /// What becomes of the column of that name, if it is one that is read.
+    pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "messages" => Some(Self::Messages),
             "proxy_server_request" => Some(Self::Request),

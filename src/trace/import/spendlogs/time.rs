@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::Offset;
 
 use crate::diag::Error;
@@ -95,6 +95,24 @@ pub(super) fn is_naive(text: &str) -> bool {
     !time.iter().any(|byte| matches!(byte, b'Z' | b'z' | b'+' | b'-' | b'['))
 }
 
+/// Reads a bound: a date, which is its midnight, or what [`parse`] reads.
+pub(super) fn bound(text: &str, naive_at: UtcOffset) -> Option<Micros> {
+    match text.parse::<Date>() {
+        Ok(date) if text.len() == "2026-11-29".len() => {
+            parse(&format!("{date} 00:00:00"), naive_at)
+        }
+        _ => parse(text, naive_at),
+    }
+}
+
+/// Date and time without an offset, as a clock at that offset shows it.
+#[cfg(feature = "postgres")]
+pub(super) fn on_clock(at: Micros, clock: UtcOffset) -> String {
+    let offset = Offset::from_seconds(clock.seconds).unwrap_or(Offset::UTC);
+    let at = offset.to_datetime(Timestamp::from_microsecond(at).unwrap_or_default());
+    format!("{} {}", at.date(), at.time())
+}
+
 /// RFC 3339 in UTC, with as many digits of the fraction as it takes.
 pub(super) fn rfc3339(at: Micros) -> String {
     Timestamp::from_microsecond(at).unwrap_or_default().to_string()
@@ -150,6 +168,29 @@ mod tests {
         let naive = parse("2026-01-29 11:00:00", new_york);
         assert_eq!(naive, utc_parse("2026-01-29T16:00:00Z"));
         assert_eq!(parse("2026-01-29T16:00:00Z", new_york), naive);
+    }
+
+    #[test]
+    fn a_bound_may_be_a_date_and_keeps_its_clock() {
+        let new_york: UtcOffset = "-05:00".parse().unwrap();
+        assert_eq!(bound("2026-11-29", new_york), utc_parse("2026-11-29T05:00:00Z"));
+        assert_eq!(bound("2026-11-29 00:00:00", new_york), utc_parse("2026-11-29T05:00:00Z"));
+        assert_eq!(bound("2026-11-29T00:00:00Z", new_york), utc_parse("2026-11-29T00:00:00Z"));
+        for text in ["", "yesterday", "2026-11-31", "20261129", "2026-11", "1826-11-29"] {
+            assert_eq!(bound(text, new_york), None, "{text}");
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_clock_shows_an_instant_as_it_was_read() {
+        let new_york: UtcOffset = "-05:00".parse().unwrap();
+        for text in ["2026-11-29 00:00:00", "2026-11-29 16:41:29.788"] {
+            assert_eq!(
+                parse(text, new_york).map(|at| on_clock(at, new_york)).as_deref(),
+                Some(text)
+            );
+        }
     }
 
     #[test]
