@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::diag::Result;
 
 mod conform;
+mod generate;
 mod import;
 mod memory;
 mod replay;
@@ -36,6 +37,8 @@ enum Command {
     Replay(replay::Args),
     /// Turn recorded traffic into a canonical trace
     Import(import::Args),
+    /// Make a trace from a workload profile, and hold it against published figures
+    Generate(Box<generate::Args>),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
     /// Hold the engine against recordings of a real scheduler, decision by decision
@@ -73,6 +76,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Size(args) => size::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Memory(args) => memory::run(&args),

@@ -35,6 +35,24 @@ pub enum Purpose {
     Arrival = 5,
     /// How long a client waits before it asks again.
     Retry = 6,
+    /// Which profile and kind of person somebody is.
+    Person = 20,
+    /// When somebody starts sessions.
+    PersonStarts = 21,
+    /// Sizes of the prompts' heads that sessions share.
+    Scaffold = 22,
+    /// Turns and calls of a generated session.
+    SessionPlan = 23,
+    /// Prompts of its main agent.
+    SessionPrompts = 24,
+    /// Answers to its main agent.
+    SessionOutputs = 25,
+    /// Times of its tools and of its user.
+    SessionGaps = 26,
+    /// Everything about its subagents and the calls beside the main agent's.
+    SessionAside = 27,
+    /// Attempts that fail.
+    SessionFailures = 28,
 }
 
 /// One independent stream of random numbers.

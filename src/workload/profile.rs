@@ -5,8 +5,6 @@
 //! trace is held against, and the contradictions among them. [`KEYS`] is the one list of the
 //! parameters: reader, writer and documentation go by it.
 
-use std::collections::BTreeMap;
-
 use super::dist::{Dist, Family};
 use super::target::Target;
 
@@ -130,7 +128,8 @@ pub struct Profile {
     pub at_limit: AtLimit,
     /// When people are at work.
     pub hours: Hours,
-    parameters: BTreeMap<Key, Parameter>,
+    /// Indexed by key.
+    parameters: Vec<Option<Parameter>>,
     /// Kinds of people; none: all are alike.
     pub classes: Vec<Class>,
     /// What a generated trace is held against.
@@ -150,7 +149,7 @@ impl Profile {
             other_model: None,
             at_limit: AtLimit::default(),
             hours: Hours::default(),
-            parameters: BTreeMap::new(),
+            parameters: vec![None; KEYS.len()],
             classes: Vec::new(),
             targets: Vec::new(),
             conflicts: Vec::new(),
@@ -160,12 +159,12 @@ impl Profile {
     /// A parameter, if the profile says.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&Parameter> {
-        self.parameters.get(&key)
+        self.parameters[key as usize].as_ref()
     }
 
     /// Sets a parameter.
     pub fn set(&mut self, key: Key, parameter: Parameter) {
-        self.parameters.insert(key, parameter);
+        self.parameters[key as usize] = Some(parameter);
     }
 
     /// What a parameter draws from, if the profile says.

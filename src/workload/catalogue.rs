@@ -1,0 +1,47 @@
+//! The profiles that are compiled in.
+
+use super::profile::Profile;
+use crate::diag::{Error, Result};
+
+/// Every built-in profile with the text of its file.
+pub const PROFILES: &[(&str, &str)] = &[("copilot", include_str!("data/copilot.toml"))];
+
+/// The text of a built-in profile.
+///
+/// # Errors
+/// A name that is none of them, with the nearest.
+pub fn text(name: &str) -> Result<&'static str> {
+    match PROFILES.iter().find(|(known, _)| *known == name) {
+        Some((_, text)) => Ok(text),
+        None => {
+            let known: Vec<&str> = PROFILES.iter().map(|(known, _)| *known).collect();
+            let help = "a profile of your own is named by its path, which ends in .toml";
+            Err(Error::unknown("profile", name, known).help(help))
+        }
+    }
+}
+
+/// A built-in profile.
+///
+/// # Errors
+/// A name that is none of them, with the nearest.
+pub fn profile(name: &str) -> Result<Profile> {
+    Profile::parse(text(name)?, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_is_one_and_bears_its_name() {
+        for (name, text) in PROFILES {
+            let profile = Profile::parse(text, name).unwrap();
+            assert_eq!(profile.name, *name);
+            assert!(!profile.summary.is_empty() && !profile.targets.is_empty(), "{name}");
+            assert_eq!(Profile::parse(&profile.to_toml(), name).unwrap(), profile);
+        }
+        let error = profile("copliot").unwrap_err().to_string();
+        assert!(error.contains("did you mean `copilot`?"), "{error}");
+    }
+}
