@@ -4,7 +4,17 @@ use super::profile::Profile;
 use crate::diag::{Error, Result};
 
 /// Every built-in profile with the text of its file.
-pub const PROFILES: &[(&str, &str)] = &[("copilot", include_str!("data/copilot.toml"))];
+pub const PROFILES: &[(&str, &str)] = &[
+    ("copilot", include_str!("data/copilot.toml")),
+    ("agentx", include_str!("data/agentx.toml")),
+    ("swe-bench-pro", include_str!("data/swe-bench-pro.toml")),
+    ("terminal-bench", include_str!("data/terminal-bench.toml")),
+    ("gaia", include_str!("data/gaia.toml")),
+    ("dabstep", include_str!("data/dabstep.toml")),
+    ("chat", include_str!("data/chat.toml")),
+    ("long-loop", include_str!("data/long-loop.toml")),
+    ("rag-dynamic", include_str!("data/rag-dynamic.toml")),
+];
 
 /// The text of a built-in profile.
 ///

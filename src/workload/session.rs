@@ -209,6 +209,8 @@ impl<'a> Maker<'a> {
         let first = resumed.or(profile.dist(Key::First));
         let tokens = first.map_or(1.0, |dist| dist.draw(prompts));
         let tokens = self.scaled(tokens);
+        // Who comes with a longer conversation than the limit has a model with more room.
+        self.limit = self.limit.map(|limit| if tokens > limit { 2.0 * tokens } else { limit });
         self.afresh(tokens)
     }
 
