@@ -12,6 +12,9 @@ use crate::rng::{Purpose, Stream};
 use crate::trace::record::{Name, Session, SharedContext};
 use crate::units::Tokens;
 
+#[cfg(test)]
+mod tests;
+
 /// What is to be generated.
 #[derive(Clone, Debug)]
 pub struct Request {

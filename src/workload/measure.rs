@@ -85,7 +85,7 @@ impl Measure {
             self.sample.push(Item::Session(made.session.clone()));
         }
         self.of_session(made, &shape, batch);
-        self.of_calls(&made.session, batch);
+        self.of_calls(&made.session, &made.facts.beside, batch);
     }
 
     /// Sessions taken in.
@@ -182,7 +182,7 @@ impl Measure {
         self.figure(Quantity::FailedContext).add_contrast(batch, stuck, shape.prompt_tokens, calls);
     }
 
-    fn of_calls(&mut self, session: &Session, batch: usize) {
+    fn of_calls(&mut self, session: &Session, beside: &[u32], batch: usize) {
         let mut last: Option<f64> = None;
         for (number, call) in session.calls.iter().enumerate() {
             let prompt = call.prompt_tokens.0 as f64;
@@ -195,6 +195,9 @@ impl Measure {
                 add(Quantity::CallRatio, prompt / call.output_tokens.0 as f64);
             }
             if call.lane > 0 {
+                if beside.binary_search(&call.lane).is_err() {
+                    add(Quantity::SubagentPrompt, prompt);
+                }
                 continue;
             }
             add(Quantity::MainPrompt, prompt);

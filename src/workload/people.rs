@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::hours::Clock;
-use super::profile::{Hours, Key, Profile};
+use super::profile::{Key, Profile};
 use crate::rng::{Purpose, Stream};
 use crate::units::Span;
 
@@ -231,11 +231,4 @@ impl Renewal {
         self.pending_h = self.gap();
         Some(at)
     }
-}
-
-/// Whether two kinds of hours can be told apart in a report of a whole population.
-#[must_use]
-pub fn common_hours(mix: &[(Profile, f64)]) -> Option<Hours> {
-    let first = mix.first()?.0.hours;
-    mix.iter().all(|(profile, _)| profile.hours == first).then_some(first)
 }

@@ -100,6 +100,8 @@ pub struct Class {
     pub calls: f64,
     /// Factor on what a prompt holds beyond the shared prefix: first prompts and growth.
     pub context: f64,
+    /// Prompt tokens of a turn on average that the factors are meant to give, if known.
+    pub tokens_per_turn: Option<f64>,
 }
 
 /// Published figures that exclude one another, and which of them is kept.

@@ -14,6 +14,8 @@ use crate::units::{Span, Tokens};
 mod calls;
 mod plan;
 mod prompts;
+#[cfg(test)]
+mod tests;
 
 use calls::{Calls, Wanted};
 use plan::Plan;

@@ -97,6 +97,7 @@ impl<'a> Report<'a> {
                 let classes = profile.classes.iter().enumerate().map(|(index, class)| {
                     let estimate = measure.class_tokens_per_turn(index);
                     json!({"name": class.name, "share": class.share,
+                           "tokens_per_turn_target": class.tokens_per_turn,
                            "tokens_per_turn_mean": estimate.map(|estimate| estimate.value)})
                 });
                 json!({
@@ -156,8 +157,8 @@ fn fit(profile: &Profile, measure: &Measure) -> String {
         let name = name.trim_end_matches(" total");
         let (wanted, off) = match target.wanted {
             Wanted::About { value, .. } => {
-                let off = row.generated.map(|estimate| 100.0 * (estimate.value / value - 1.0));
-                (short(value), off.map_or(String::new(), |off| format!("{off:+.1} %")))
+                let generated = row.generated.map(|estimate| estimate.value);
+                (short(value), generated.map_or(String::new(), |generated| off(generated, value)))
             }
             Wanted::Between(min, max) => (format!("{}-{}", short(min), short(max)), String::new()),
         };
@@ -190,14 +191,17 @@ fn classes(profile: &Profile, measure: &Measure) -> String {
     let mut text = String::new();
     for (index, class) in profile.classes.iter().enumerate() {
         let Some(estimate) = measure.class_tokens_per_turn(index) else { continue };
-        let _ = writeln!(
-            text,
-            "class {:<28} {:>12} prompt tokens per turn",
-            class.name,
-            short(estimate.value)
-        );
+        let name = format!("tokens_per_turn mean, {}", class.name);
+        let target = class.tokens_per_turn.map_or("-".to_owned(), short);
+        let off = class.tokens_per_turn.map_or(String::new(), |t| off(estimate.value, t));
+        let _ = writeln!(text, "{name:<34} {target:>12} {:>12} {off:>8}", short(estimate.value));
     }
     text
+}
+
+/// By how much something is off its target.
+fn off(generated: f64, target: f64) -> String {
+    format!("{:+.1} %", 100.0 * (generated / target - 1.0))
 }
 
 /// A number to about four digits.

@@ -188,6 +188,7 @@ impl Reader<'_> {
             share: self.needed_number(at, "share", 0.0, 1.0)?,
             calls: self.number(at, "calls", 1e-3, 1e3)?.unwrap_or(1.0),
             context: self.number(at, "context", 1e-3, 1e3)?.unwrap_or(1.0),
+            tokens_per_turn: self.number(at, "tokens_per_turn", 1.0, 1e15)?,
         })
     }
 

@@ -70,7 +70,13 @@ fn a_profile_made_in_memory_is_written_and_read_back() {
     };
     let mut profile = parsed(SMALL).unwrap();
     profile.classes = [("a b", 0.25), ("c", 0.75)]
-        .map(|(name, share)| Class { name: name.into(), share, calls: 0.5, context: 2.0 })
+        .map(|(name, share)| Class {
+            name: name.into(),
+            share,
+            calls: 0.5,
+            context: 2.0,
+            tokens_per_turn: Some(9.5),
+        })
         .to_vec();
     profile.conflicts.push(Conflict { name: "x".into(), why: "no".into(), choice: "y".into() });
     let part = |name: &str, share| Part { name: name.into(), share, dist: Dist::constant(3.0) };

@@ -34,6 +34,9 @@ impl Profile {
             out.number("share", class.share);
             out.number("calls", class.calls);
             out.number("context", class.context);
+            if let Some(tokens) = class.tokens_per_turn {
+                out.number("tokens_per_turn", tokens);
+            }
         }
         for target in &self.targets {
             out.target(target);

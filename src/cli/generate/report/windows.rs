@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn empty_windows_count() {
         let mut windows = Windows::default();
-        [10, 20, 700, 5_000].map(|at| windows.call(Span::from_secs(at)));
+        [10, 20, 700, 5_000].into_iter().for_each(|at| windows.call(Span::from_secs(at)));
         // Three calls in six windows, two of them in the first; the fourth is later.
         assert_eq!(windows.peak_to_mean(Span::from_secs(3_600)), Some(4.0));
         assert_eq!(Windows::default().peak_to_mean(Span::from_secs(3_600)), None);
