@@ -218,6 +218,7 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
         (&["chat", "--sessions", "0"], "1..=1000000000"),
         (&["chat", "--sessions", "5", "--developers", "5"], "cannot be used with"),
         (&["chat", "--days", "5"], "--developers"),
+        (&["chat", "--sessions", "1000000", "--per-hour", "0.01"], "--sessions: so many sessions"),
         (&["chat", "--per-hour", "nan"], "a number from 0.001"),
         (&["chat", "--assume-tps", "0"], "a number from 1"),
         (&["chat", "--developers", "5", "--hours", "late"], "office, global, even"),
