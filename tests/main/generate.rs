@@ -168,6 +168,18 @@ fn the_command_writes_a_trace_that_says_how_it_was_made() {
     assert!(bytes("w.csv.zst") == bytes("again.csv.zst"), "the same seed, the same bytes");
 }
 
+/// Every key of a JSON value.
+fn keys(value: &Value) -> Vec<String> {
+    match value {
+        Value::Object(fields) => {
+            let inner = fields.values().flat_map(keys);
+            fields.keys().cloned().chain(inner).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(keys).collect(),
+        _ => Vec::new(),
+    }
+}
+
 #[test]
 fn the_fit_can_be_read_by_machines() {
     let folder = folder();
@@ -184,6 +196,11 @@ fn the_fit_can_be_read_by_machines() {
     assert_eq!((&output["target"], &output["at"]), (&Value::from(129.0), &Value::from("p50")));
     assert_eq!(output["mark"], "measured");
     assert!(profiles[0]["conflicts"][0]["choice"].is_string());
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/generate.md");
+    let page = fs::read_to_string(page).unwrap();
+    for key in keys(&fit) {
+        assert!(page.contains(&format!("`{key}`")), "{key} is not explained");
+    }
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no file was asked for");
 }
 
