@@ -11,6 +11,7 @@ use crate::diag::Result;
 
 mod conform;
 mod export;
+mod generate;
 mod import;
 mod memory;
 mod replay;
@@ -40,6 +41,8 @@ enum Command {
     Import(import::Args),
     /// Write a trace in the form of another tool
     Export(export::Args),
+    /// Make a trace from a workload profile, and hold it against published figures
+    Generate(Box<generate::Args>),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
     /// Make one trace of another, or check one
@@ -80,6 +83,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Conform(args) => conform::run(&args),

@@ -2,7 +2,6 @@
 
 pub mod api_time;
 pub mod defaults;
-pub mod document;
 pub mod geometry;
 pub mod gpus;
 pub mod memory;

@@ -9,9 +9,9 @@
 //! | floor | modules |
 //! |---|---|
 //! | 0 | [`units`], [`rng`], [`diag`] |
-//! | 1 | [`queue`], [`stats`] |
+//! | 1 | [`document`], [`queue`], [`stats`] |
 //! | 2 | [`trace`] |
-//! | 3 | [`config`] |
+//! | 3 | [`config`], [`workload`] |
 //! | 4 | [`engine`], [`observe`] |
 //! | 5 | [`fleet`] |
 //! | 6 | [`sizing`], [`validate`] |
@@ -21,6 +21,7 @@
 pub mod cli;
 pub mod config;
 pub mod diag;
+pub mod document;
 pub mod engine;
 pub mod fleet;
 pub mod observe;
@@ -32,3 +33,4 @@ pub mod stats;
 pub mod trace;
 pub mod units;
 pub mod validate;
+pub mod workload;

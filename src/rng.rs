@@ -36,9 +36,27 @@ pub enum Purpose {
     /// How long a client waits before it asks again.
     Retry = 6,
     /// Which sessions of a trace are kept, or cloned once more.
-    SessionChoice = 20,
+    SessionChoice = 10,
     /// By how much a cloned session starts earlier or later than the original.
-    CloneStart = 21,
+    CloneStart = 11,
+    /// Which profile and kind of person somebody is.
+    Person = 20,
+    /// When somebody starts sessions.
+    PersonStarts = 21,
+    /// Sizes of the prompts' heads that sessions share.
+    Scaffold = 22,
+    /// Turns and calls of a generated session.
+    SessionPlan = 23,
+    /// Prompts of its main agent.
+    SessionPrompts = 24,
+    /// Answers to its main agent.
+    SessionOutputs = 25,
+    /// Times of its tools and of its user.
+    SessionGaps = 26,
+    /// Everything about its subagents and the calls beside the main agent's.
+    SessionAside = 27,
+    /// Attempts that fail.
+    SessionFailures = 28,
 }
 
 /// One independent stream of random numbers.
@@ -168,7 +186,18 @@ mod tests {
 
     #[test]
     fn the_purposes_keep_their_numbers() {
-        assert_eq!(ALL.map(|purpose| purpose as u64), [1, 2, 3, 4, 5, 6, 20, 21]);
+        assert_eq!(ALL.map(|purpose| purpose as u64), [1, 2, 3, 4, 5, 6, 10, 11]);
+        let generating = [Purpose::Person, Purpose::PersonStarts, Purpose::Scaffold];
+        assert_eq!(generating.map(|purpose| purpose as u64), [20, 21, 22]);
+        let of_a_session = [
+            Purpose::SessionPlan,
+            Purpose::SessionPrompts,
+            Purpose::SessionOutputs,
+            Purpose::SessionGaps,
+            Purpose::SessionAside,
+            Purpose::SessionFailures,
+        ];
+        assert_eq!(of_a_session.map(|purpose| purpose as u64), [23, 24, 25, 26, 27, 28]);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use serde_json::json;
 use super::Outcome;
 use super::scenario::show;
 use crate::config::defaults::{self, VllmVersion};
-use crate::config::document::Document;
 use crate::config::geometry::{Attention, ModelGeometry};
 use crate::config::gpus::{self, GpuSpec};
 use crate::config::memory::{self, MemoryPlan, MemoryRequest};
@@ -16,6 +15,7 @@ use crate::config::precision::{KvDtype, WeightPrecision};
 use crate::config::scenario::KEYS;
 use crate::config::{serving, vllm_serve};
 use crate::diag::{Error, Result, Warning};
+use crate::document::Document;
 use crate::units::{Blocks, Bytes, Tokens};
 
 /// Arguments of `tonnage memory`.
@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 /// What a command line says, and what became of it; empty without one.
 fn document(args: &Args) -> Result<(Document, Vec<String>)> {
-    let mut document = Document::default();
+    let mut document = Document::default().with_own_options(vllm_serve::OPTIONS);
     let Some(line) = &args.vllm else { return Ok((document, Vec::new())) };
     let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
     document.set(&vllm_serve::assignment(vllm_serve::KEY, line), &known)?;

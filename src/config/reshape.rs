@@ -1,6 +1,6 @@
 //! `[workload]`: what of a trace is played, and how its times are taken.
 
-use super::document::Document;
+use crate::document::Document;
 use crate::diag::{Error, Result};
 use crate::units::Span;
 

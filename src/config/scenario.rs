@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::api_time::ApiTime;
-use super::document::Document;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 use super::serving::{self, Serving};
 use super::vllm_serve;
 use crate::diag::{Error, Place, Result};
+use crate::document::Document;
 use crate::trace::record::Name;
 use crate::units::Span;
 
@@ -206,7 +206,7 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<Self> {
-        let mut document = Document::parse(text, file)?;
+        let mut document = Document::parse(text, file)?.with_own_options(vllm_serve::OPTIONS);
         let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
         let unmodelled: Vec<&str> = serving::UNMODELLED.iter().map(|flag| flag.key).collect();
         let settable: Vec<&str> = known.iter().chain(&unmodelled).copied().collect();

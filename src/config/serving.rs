@@ -3,7 +3,6 @@
 use toml::Value;
 
 use super::defaults::VllmVersion;
-use super::document::Document;
 use super::geometry::ModelGeometry;
 use super::gpus::{self, GpuSpec};
 use super::memory::{self, MemoryPlan, MemoryRequest};
@@ -11,6 +10,7 @@ use super::models;
 use super::precision::{KvDtype, WeightPrecision};
 use super::vllm_serve::log;
 use crate::diag::{Error, Result, Warning};
+use crate::document::Document;
 use crate::units::{Blocks, Tokens};
 
 /// One replica, read and checked: the model fits on its GPUs and a context of `max_model_len`

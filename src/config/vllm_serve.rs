@@ -16,11 +16,14 @@ use toml::Value;
 
 use self::tables::{Flag, Kind, MODELLED, Refused};
 use self::words::{Given, Words, flag_field};
-use super::document::Document;
 use crate::diag::{Error, Result};
+use crate::document::Document;
 
 /// The key that holds the line.
 pub const KEY: &str = "engine.vllm_serve";
+
+/// The options of the command line for these keys, which complaints name.
+pub const OPTIONS: &[(&str, &str)] = &[(KEY, "--vllm"), (log::KEY, "--vllm-log")];
 
 /// The assignment that sets a key to a text, as [`Document::set`] takes it.
 #[must_use]

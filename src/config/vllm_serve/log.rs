@@ -12,9 +12,9 @@
 //! `int(num_gpu_blocks / blocks of one sequence of max_model_len x max_model_len)`. Where a
 //! sequence fills its last block that is `num_gpu_blocks x block_size`, the null block included.
 
-use super::super::document::Document;
 use super::super::geometry::{ModelGeometry, WindowKind};
 use crate::diag::{Error, Result};
+use crate::document::Document;
 use crate::units::{Blocks, Tokens};
 
 /// The key.

@@ -6,10 +6,11 @@ use super::Offence;
 use super::source::{Source, is_word};
 
 /// Every module at the root of the crate and the floor that it stands on.
-const FLOORS: [(&str, u8); 18] = [
+const FLOORS: [(&str, u8); 19] = [
     ("units", 0),
     ("rng", 0),
     ("diag", 0),
+    ("document", 1),
     ("queue", 1),
     ("stats", 1),
     ("trace", 2),

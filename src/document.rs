@@ -15,6 +15,7 @@ use crate::diag::{Error, Result};
 pub struct Document {
     file: String,
     entries: BTreeMap<String, Entry>,
+    own_options: &'static [(&'static str, &'static str)],
 }
 
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl Document {
         };
         let spans = DeTable::parse(text).map_err(|error| broken(&error))?;
         let values: toml::Table = toml::from_str(text).map_err(|error| broken(&error))?;
-        let mut document = Self { file: file.to_owned(), entries: BTreeMap::new() };
+        let mut document = Self { file: file.to_owned(), ..Self::default() };
         document.flatten("", spans.get_ref(), &values, text);
         Ok(document)
     }
@@ -75,6 +76,14 @@ impl Document {
             let entry = Entry { value: value.clone(), origin: Origin::File(line, column) };
             self.entries.insert(full, entry);
         }
+    }
+
+    /// Keys with an option of their own on the command line, which complaints then name instead of
+    /// `--set`.
+    #[must_use]
+    pub fn with_own_options(mut self, options: &'static [(&'static str, &'static str)]) -> Self {
+        self.own_options = options;
+        self
     }
 
     /// Applies one `key=value` of the command line. The section may be left out where only one of
@@ -125,9 +134,20 @@ impl Document {
             {
                 continue;
             }
-            return Err(self.at(key, unknown_key(key, known)));
+            return Err(self.unknown(key, known));
         }
         Ok(())
+    }
+
+    /// All keys, in alphabetical order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// The complaint about a key that is none of `known`, with its place and the nearest of them.
+    #[must_use]
+    pub fn unknown(&self, key: &str, known: &[&str]) -> Error {
+        self.at(key, unknown_key(key, known))
     }
 
     /// Adds the place of `key` to an error about it.
@@ -137,12 +157,13 @@ impl Document {
             Some(Origin::File(line, column)) => {
                 error.in_file(&self.file).at_line(*line).at_column(*column).in_field(key)
             }
-            // Some keys have an option of their own.
-            Some(Origin::CommandLine) => error.with_field(match key {
-                "engine.vllm_serve" => "--vllm".to_owned(),
-                "engine.vllm_log" => "--vllm-log".to_owned(),
-                key => format!("--set {key}"),
-            }),
+            Some(Origin::CommandLine) => {
+                let own = self.own_options.iter().find(|(name, _)| *name == key);
+                error.with_field(match own {
+                    Some((_, option)) => (*option).to_owned(),
+                    None => format!("--set {key}"),
+                })
+            }
             Some(Origin::Derived { from, part }) => self.at(from, error).with_field(part),
             None => error.in_file(&self.file).in_field(key),
         }
