@@ -9,6 +9,7 @@ mod main {
     mod given;
     mod golden;
     mod import_spendlogs;
+    mod import_spendlogs_forms;
     mod import_weka;
     mod livelock;
     mod memory;

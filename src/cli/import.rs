@@ -19,7 +19,7 @@ pub struct Args {
 enum Format {
     /// Run-length JSONL of agent sessions with block ids (cc-weka, cc-weka-global)
     Weka(weka::Args),
-    /// LiteLLM_SpendLogs: CSV from psql, or JSON pages of /spend/logs/v2
+    /// LiteLLM_SpendLogs: CSV and more from psql, JSON of the API, payloads of loggers
     Spendlogs(spendlogs::Args),
 }
 

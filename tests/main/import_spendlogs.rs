@@ -250,22 +250,6 @@ fn answers_of_the_response_cache_are_left_out_and_counted() {
     assert!(b.report.warnings.iter().any(|warning| warning.0.contains("look numbered")));
 }
 
-#[test]
-fn other_forms_are_refused_by_name() {
-    for (name, expected) in [
-        ("per-day.json", "sum per day, no rows"),
-        ("legacy-array.json.gz", "summarize=false"),
-        ("row-to-json.jsonl.gz", "row_to_json"),
-        ("copy-text.tsv.gz", "text format of COPY"),
-        ("no-header.csv.gz", "a row, not a header"),
-        ("logger-payload.jsonl.gz", "StandardLoggingPayload"),
-        ("README.md", "no export of LiteLLM_SpendLogs"),
-    ] {
-        let error = import(&[data(name)], &options()).unwrap_err().to_string();
-        assert!(error.contains(expected) && error.contains(name), "{name}: {error}");
-    }
-}
-
 mod command {
     use super::*;
 

@@ -18,7 +18,12 @@ use crate::units::Span;
 /// Arguments of `tonnage import spendlogs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// CSV of psql's `\copy ... csv header`, or pages of GET /spend/logs/v2; plain, gzip or zstd
+    /// Rows in any form in which they leave LiteLLM, or folders of such files; plain, gzip or zstd
+    ///
+    /// psql's `\copy ... csv header` is best: complete, and one file. Also read are CSV and COPY's
+    /// text format without a header, row_to_json lines, pages of GET /spend/logs/v2, arrays of
+    /// GET /spend/logs?summarize=false, and the StandardLoggingPayload objects that loggers write.
+    /// What a file is, its content says.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The trace to write, compressed if it ends in .gz or .zst; its sidecar stands beside it
@@ -42,6 +47,9 @@ pub struct Args {
     /// Where rows are sorted that do not fit in memory; by default beside the trace to be written
     #[arg(long, value_name = "FOLDER")]
     temp_dir: Option<PathBuf>,
+    /// The columns of a table without a header, if they cannot be told by what they hold
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
+    columns: Vec<String>,
 }
 
 /// Runs the import.
@@ -59,6 +67,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         skip_bad: args.skip_bad,
         utc_offset: args.utc_offset,
         temp_dir: Some(args.temp_dir.clone().unwrap_or(beside)),
+        columns: args.columns.clone(),
         ..Options::default()
     };
     let mut output = Output { path: &args.output, writer: None };

@@ -1,11 +1,11 @@
-//! Importer of LiteLLM_SpendLogs: one row a call, from psql's CSV or from `/spend/logs/v2` pages.
+//! Importer of LiteLLM_SpendLogs: one row a call, in any form in which rows leave LiteLLM.
 //!
 //! Rows carry no parent, no turn and (by default) no text. What a row says is taken as it stands;
 //! the rest is inferred by rules that `docs/spendlogs.md` lists, and the [`Report`] counts what
 //! rests on which of them.
 //!
-//! The work goes through stages, one file each: [`open`] finds out what a file is; `csv_form` and
-//! `page` read rows into the [`rows::Collector`]; `group` makes sessions of them; `calls` finds,
+//! The work goes through stages, one file each: [`open`] finds out what a file is; `table_form`
+//! and `json_form` read rows into the [`rows::Collector`]; `group` makes sessions of them; `calls` finds,
 //! one session at a time, lanes (`lanes`), waits and turns (`flow`) and lineage (`lineage`). Rows
 //! are held in a buffer and then in temporary files (`spool`), so memory does not grow with them.
 
@@ -21,26 +21,36 @@ use crate::units::Span;
 mod calls;
 mod clock;
 mod columns;
-mod csv_form;
+mod cut;
+mod element;
+mod fingerprint;
 mod flow;
 mod group;
+mod input;
+mod json;
+mod json_form;
 mod lanes;
+mod layout;
 mod lineage;
 mod metadata;
 mod names;
+mod near;
+mod offsets;
 mod open;
-mod page;
 mod parents;
 mod plan;
 mod prompt;
 mod regroup;
 mod report;
+mod request;
 mod row;
 mod rows;
 mod settle;
 mod shared;
 mod spool;
 mod symbols;
+mod table;
+mod table_form;
 mod tally;
 mod time;
 mod warn;
@@ -67,6 +77,8 @@ pub struct Options {
     pub skip_bad: bool,
     /// The clock of timestamps that carry no offset.
     pub utc_offset: UtcOffset,
+    /// The columns of tables without a header, in their order; empty to find them by their content.
+    pub columns: Vec<String>,
     /// Bytes of rows that each of the few stages holds before it uses temporary files.
     pub buffer_bytes: usize,
     /// The folder of temporary files; the system's, if none is named.
@@ -102,6 +114,7 @@ impl Default for Options {
             buffer_bytes: 24 << 20,
             temp_dir: None,
             progress: Arc::default(),
+            columns: Vec::new(),
         }
     }
 }
@@ -167,7 +180,7 @@ pub fn import_into(
 ) -> Result<(Meta, Report)> {
     let mut collector = rows::Collector::new(options);
     for file in files {
-        open::read(file, options.skip_bad, &mut collector)?;
+        open::read(file, options, &mut collector)?;
     }
     finish(collector, options, sink)
 }

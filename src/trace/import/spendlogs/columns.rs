@@ -85,6 +85,8 @@ pub(super) struct Fields<'a> {
     pub(super) prompt: Option<Prompt>,
     /// Whether the answer was streamed, where that is said.
     pub(super) stream: Option<bool>,
+    /// The agent within the session that made the call, where a stored header names it.
+    pub(super) agent: Cow<'a, str>,
 }
 
 impl Default for Fields<'_> {
@@ -95,6 +97,7 @@ impl Default for Fields<'_> {
             user_agent: None,
             prompt: None,
             stream: None,
+            agent: Cow::Borrowed(""),
         }
     }
 }
@@ -108,6 +111,51 @@ impl<'a> Fields<'a> {
     /// Sets the text of a column.
     pub(super) fn set(&mut self, column: Column, value: impl Into<Cow<'a, str>>) {
         self.values[column as usize] = value.into();
+    }
+}
+
+/// A text of a column that is longer than this many bytes makes its row bad.
+pub(super) const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// The texts of one row until all of it is read.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    bytes: Vec<u8>,
+    spans: [(usize, usize); COUNT],
+}
+
+impl Texts {
+    /// Forgets them.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans = Default::default();
+    }
+
+    /// Takes what `write` appends as the text of a column.
+    pub(super) fn append<T>(&mut self, column: Column, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let start = self.bytes.len();
+        let result = write(&mut self.bytes);
+        self.spans[column as usize] = (start, self.bytes.len());
+        result
+    }
+
+    /// The bytes of a column's text.
+    pub(super) fn bytes(&self, column: Column) -> &[u8] {
+        let (start, end) = self.spans[column as usize];
+        &self.bytes[start..end]
+    }
+
+    /// The row, but for what is no text; or a column whose text is no UTF-8.
+    pub(super) fn fields(&self) -> Result<Fields<'_>, Fault> {
+        let mut fields = Fields::default();
+        for (column, _) in COLUMNS {
+            let text = std::str::from_utf8(self.bytes(column)).map_err(|error| {
+                let byte = error.valid_up_to() + 1;
+                Fault { column, message: format!("byte {byte} of the field is not UTF-8") }
+            })?;
+            fields.set(column, text);
+        }
+        Ok(fields)
     }
 }
 

@@ -3,97 +3,191 @@
 //! Some keys hold whatever a client sent, so a value of an unexpected type counts as absent. Only
 //! text that is no JSON at all makes a row bad.
 
-use std::fmt;
-use std::marker::PhantomData;
+use std::io::BufRead;
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use super::json::{Fault, Kind, Read, Scanner};
+use super::request::Headers;
 
 /// More attempts than this are no count of attempts.
 const RETRIES_MAX: u32 = 10_000;
 
+/// A value that is longer than this many bytes is none of those that are read here.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+
 /// What is read of a row's metadata.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default)]
 pub(super) struct Metadata {
-    /// `failure`, or nothing.
-    status: Scalar,
+    failed: bool,
+    client_gone: bool,
+    retries: u32,
+    call_id: String,
+    parent_session: String,
     /// Token counts, since LiteLLM 1.74.
-    usage_object: Object<Usage>,
+    usage: Option<Usage>,
     /// Token details of LiteLLM 1.60, where there is no usage object.
-    additional_usage_values: Object<Usage>,
-    /// Set on failures and on answers that the client did not wait for.
-    error_information: Object<ErrorInformation>,
-    /// Attempts before the recorded one.
-    attempted_retries: Scalar,
-    /// The call's id, the same for all of its attempts, where the table has no column of it.
-    litellm_call_id: Scalar,
-    /// Whatever the client wanted to be logged.
-    spend_logs_metadata: Object<ClientMetadata>,
+    older_usage: Option<Usage>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Usage {
-    prompt_tokens_details: Object<PromptDetails>,
-    cache_read_input_tokens: Scalar,
+    cached: Option<u64>,
+    cache_read: Option<u64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PromptDetails {
-    cached_tokens: Scalar,
+/// Who made a call, as its metadata repeat it.
+#[derive(Debug, Default)]
+pub(super) struct Owner {
+    /// API key, by its hash.
+    pub(super) key: String,
+    /// The key's user.
+    pub(super) user: String,
+    /// The key's team.
+    pub(super) team: String,
+    /// The end user that the client named.
+    pub(super) end_user: String,
+    /// Headers of the client's own, of which loggers get those that begin with `x-`.
+    pub(super) headers: Headers,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ErrorInformation {
-    error_code: Scalar,
+#[derive(Clone, Copy)]
+enum Key {
+    Status,
+    Usage,
+    OlderUsage,
+    Error,
+    Retries,
+    CallId,
+    Client,
+    Secret,
+    User,
+    Team,
+    EndUser,
+    Headers,
+    Other,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClientMetadata {
-    parent_session_id: Scalar,
+fn key(name: &[u8]) -> Key {
+    match name {
+        b"status" => Key::Status,
+        b"usage_object" => Key::Usage,
+        b"additional_usage_values" => Key::OlderUsage,
+        b"error_information" => Key::Error,
+        b"attempted_retries" => Key::Retries,
+        b"litellm_call_id" => Key::CallId,
+        b"spend_logs_metadata" => Key::Client,
+        b"user_api_key" | b"user_api_key_hash" => Key::Secret,
+        b"user_api_key_user_id" => Key::User,
+        b"user_api_key_team_id" => Key::Team,
+        b"user_api_key_end_user_id" => Key::EndUser,
+        b"requester_custom_headers" => Key::Headers,
+        _ => Key::Other,
+    }
 }
 
 impl Metadata {
     /// Reads the text of the column. The error says where, never what, since it may be private.
+    #[allow(dead_code, reason = "for readers of live databases and for calls of several attempts")]
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Ok(Self::default());
+        let mut scanner = Scanner::new(text.as_bytes());
+        Self::read(&mut scanner, None).map_err(|fault| {
+            let passed = text.len() - scanner.source().len();
+            broken(&fault, passed as u64)
+        })
+    }
+
+    /// Reads an object, and who made the call if `owner` is wanted. No value at all, or one that is
+    /// no object, says nothing.
+    pub(super) fn read<R: BufRead>(
+        scanner: &mut Scanner<R>,
+        mut owner: Option<&mut Owner>,
+    ) -> Read<Self> {
+        let mut read = Self::default();
+        if scanner.peek()?.is_none() {
+            return Ok(read);
         }
-        let object: Object<Self> = serde_json::from_str(text).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            format!("not valid JSON at line {line}, column {column} of the text")
+        scanner.object(key, |scanner, key| {
+            match (key, owner.as_deref_mut()) {
+                (Key::Status, _) => read.failed = text(scanner)? == "failure",
+                (Key::Usage, _) => read.usage = usage(scanner)?,
+                (Key::OlderUsage, _) => read.older_usage = usage(scanner)?,
+                (Key::Error, _) => read.client_gone = error_code(scanner)? == "499",
+                (Key::Retries, _) => read.set_retries(&text(scanner)?),
+                (Key::CallId, _) => read.call_id = text(scanner)?,
+                (Key::Client, _) => read.parent_session = parent_session(scanner)?,
+                (Key::Secret, Some(owner)) => owner.key = text(scanner)?,
+                (Key::User, Some(owner)) => owner.user = text(scanner)?,
+                (Key::Team, Some(owner)) => owner.team = text(scanner)?,
+                (Key::EndUser, Some(owner)) => owner.end_user = text(scanner)?,
+                (Key::Headers, Some(owner)) => owner.headers.read(scanner)?,
+                _ => scanner.skip()?,
+            }
+            Ok(())
         })?;
-        Ok(object.0.unwrap_or_default())
+        match scanner.peek()? {
+            Some(b'}' | b']' | b',') | None => Ok(read),
+            Some(_) => Err(Fault::Syntax),
+        }
+    }
+
+    /// Reads an object inside a JSON row, or its text in a string.
+    pub(super) fn read_any<R: BufRead>(
+        scanner: &mut Scanner<R>,
+        owner: &mut Owner,
+    ) -> Read<Result<Self, String>> {
+        if scanner.kind()? != Kind::String {
+            return Self::read(scanner, Some(owner)).map(Ok);
+        }
+        let mut whole = Vec::new();
+        match scanner.scalar(&mut whole, JSON_TEXT_BYTES_MAX) {
+            Err(Fault::TooLong(most)) => return Ok(Err(broken(&Fault::TooLong(most), 0))),
+            read => read?,
+        };
+        let mut inner = Scanner::new(&whole[..]);
+        let read = Self::read(&mut inner, Some(owner));
+        Ok(read.map_err(|fault| broken(&fault, (whole.len() - inner.source().len()) as u64)))
     }
 
     /// Whether it says that the call failed.
     pub(super) fn is_failure(&self) -> bool {
-        self.status.text() == "failure"
+        self.failed
     }
 
     /// Whether the client went away before the answer was complete.
     pub(super) fn client_gone(&self) -> bool {
-        self.error_information.0.as_ref().is_some_and(|error| error.error_code.text() == "499")
+        self.client_gone
+    }
+
+    /// Says so from elsewhere.
+    pub(super) fn set_client_gone(&mut self) {
+        self.client_gone = true;
     }
 
     /// Attempts before the recorded one.
     pub(super) fn retries(&self) -> u32 {
-        self.attempted_retries.text().parse().ok().filter(|&n| n <= RETRIES_MAX).unwrap_or(0)
+        self.retries
+    }
+
+    /// Takes the number of attempts from its text; nothing from one that is none.
+    pub(super) fn set_retries(&mut self, text: &str) {
+        self.retries = text.parse().ok().filter(|&n| n <= RETRIES_MAX).unwrap_or(0);
     }
 
     /// The call's id, which all of its attempts share; empty if not recorded.
+    #[allow(dead_code, reason = "for readers of live databases and for calls of several attempts")]
     pub(super) fn call_id(&self) -> &str {
-        self.litellm_call_id.text()
+        &self.call_id
     }
 
     /// The session that this one works for, as the client said.
     pub(super) fn parent_session(&self) -> &str {
-        self.spend_logs_metadata.0.as_ref().map_or("", |client| client.parent_session_id.text())
+        &self.parent_session
+    }
+
+    /// Takes the parent session from elsewhere, unless one is named here.
+    pub(super) fn or_parent_session(&mut self, parent: &str) {
+        if self.parent_session.is_empty() {
+            parent.clone_into(&mut self.parent_session);
+        }
     }
 
     /// Cached prompt tokens as the server counted them; `None` where it did not say.
@@ -101,230 +195,116 @@ impl Metadata {
     /// A server without prompt-token details leaves them null and the flat count at 0, so the flat
     /// count says something only where it is not 0.
     pub(super) fn cached_tokens(&self) -> Option<u64> {
-        let usage = self.usage_object.0.as_ref().or(self.additional_usage_values.0.as_ref())?;
-        let details = usage.prompt_tokens_details.0.as_ref();
-        let flat = || usage.cache_read_input_tokens.count().filter(|&tokens| tokens > 0);
-        details.and_then(|details| details.cached_tokens.count()).or_else(flat)
+        let usage = self.usage.or(self.older_usage)?;
+        usage.cached.or(usage.cache_read.filter(|&tokens| tokens > 0))
     }
 }
 
-/// A string or number kept as text; anything else is empty.
-#[derive(Debug, Default)]
-pub(super) struct Scalar(String);
+/// JSON inside of a JSON string may be this long, in bytes.
+pub(super) const JSON_TEXT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-impl Scalar {
-    /// Its text.
-    pub(super) fn text(&self) -> &str {
-        &self.0
-    }
-
-    /// Its text, to keep.
-    pub(super) fn into_text(self) -> String {
-        self.0
-    }
-
-    fn count(&self) -> Option<u64> {
-        self.0.parse().ok()
+/// Why a value cannot be read, at the byte of its text at which that showed.
+pub(super) fn broken(fault: &Fault, byte: u64) -> String {
+    match fault {
+        Fault::Ended => format!("not valid JSON: it ends in mid-value after {byte} bytes"),
+        Fault::TooLong(most) => format!("longer than {most} bytes"),
+        Fault::Syntax | Fault::Io(_) => format!("not valid JSON at byte {} of the text", byte + 1),
     }
 }
 
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(ScalarVisitor)
+/// A short text or number; anything else, and what is too long, is nothing.
+pub(super) fn text<R: BufRead>(scanner: &mut Scanner<R>) -> Read<String> {
+    let mut bytes = Vec::new();
+    match scanner.scalar(&mut bytes, TEXT_BYTES_MAX) {
+        Ok(_) => {}
+        Err(Fault::TooLong(_)) => return Ok(String::new()),
+        Err(fault) => return Err(fault),
     }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
 }
 
-struct ScalarVisitor;
-
-impl<'de> Visitor<'de> for ScalarVisitor {
-    type Value = Scalar;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
-        Ok(Scalar(text.to_owned()))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
-        Ok(Scalar(number.to_string()))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
-        Ok(Scalar(number.to_string()))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
-        Ok(Scalar(number.to_string()))
-    }
-
-    fn visit_bool<E>(self, flag: bool) -> Result<Scalar, E> {
-        Ok(Scalar(if flag { "True" } else { "False" }.to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Scalar, E> {
-        Ok(Scalar::default())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Scalar, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Scalar::default())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Scalar, A::Error> {
-        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::default())
-    }
-}
-
-/// An object of the wanted shape; anything else is absent.
-#[derive(Debug)]
-pub(super) struct Object<T>(pub(super) Option<T>);
-
-impl<T> Default for Object<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(ObjectVisitor(PhantomData)).map(Self)
-    }
-}
-
-struct ObjectVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = Option<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(entries)).map(Some)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-}
-
-/// Metadata inside a JSON row: an object, or its text.
-#[derive(Debug)]
-pub(super) struct AnyMetadata(pub(super) Result<Metadata, String>);
-
-impl<'de> Deserialize<'de> for AnyMetadata {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(MetadataVisitor).map(Self)
-    }
-}
-
-struct MetadataVisitor;
-
-impl<'de> Visitor<'de> for MetadataVisitor {
-    type Value = Result<Metadata, String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object, its text, or null")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
-        Metadata::deserialize(MapAccessDeserializer::new(entries)).map(Ok)
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Metadata::parse(text))
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Ok(Metadata::default()))
-    }
-}
-
-/// The User-Agent tag of the tags inside a JSON row: a list, or its text.
-#[derive(Debug)]
-pub(super) struct AnyTags(pub(super) Option<String>);
-
-impl<'de> Deserialize<'de> for AnyTags {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(TagsVisitor).map(Self)
-    }
-}
-
-struct TagsVisitor;
-
-impl<'de> Visitor<'de> for TagsVisitor {
-    type Value = Option<String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of tags, its text, or null")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some(tag) = items.next_element::<Scalar>()? {
-            found = found.or_else(|| user_agent([tag.text()]).map(str::to_owned));
+fn usage<R: BufRead>(scanner: &mut Scanner<R>) -> Read<Option<Usage>> {
+    let mut usage = Usage::default();
+    let name = |key: &[u8]| match key {
+        b"prompt_tokens_details" => 1,
+        b"cache_read_input_tokens" => 2,
+        _ => 0,
+    };
+    let is_object = scanner.object(name, |scanner, key| {
+        match key {
+            1 => usage.cached = count(scanner, b"cached_tokens")?,
+            2 => usage.cache_read = text(scanner)?.parse().ok(),
+            _ => scanner.skip()?,
         }
-        Ok(found)
-    }
+        Ok(())
+    })?;
+    Ok(is_object.then_some(usage))
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
+fn count<R: BufRead>(scanner: &mut Scanner<R>, wanted: &[u8]) -> Read<Option<u64>> {
+    Ok(entry(scanner, wanted)?.parse().ok())
+}
 
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(user_agent_of_text(text))
-    }
+/// The text of one entry of an object.
+pub(super) fn entry<R: BufRead>(scanner: &mut Scanner<R>, wanted: &[u8]) -> Read<String> {
+    let mut found = String::new();
+    scanner.object(
+        |key| key == wanted,
+        |scanner, is_wanted| {
+            if is_wanted {
+                found = text(scanner)?;
+                return Ok(());
+            }
+            scanner.skip()
+        },
+    )?;
+    Ok(found)
+}
 
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+/// The code inside of an error's description.
+pub(super) fn error_code<R: BufRead>(scanner: &mut Scanner<R>) -> Read<String> {
+    entry(scanner, b"error_code")
+}
+
+fn parent_session<R: BufRead>(scanner: &mut Scanner<R>) -> Read<String> {
+    entry(scanner, b"parent_session_id")
+}
+
+/// The text of the first User-Agent tag of a list of tags; what is no list has none.
+pub(super) fn user_agent<R: BufRead>(scanner: &mut Scanner<R>) -> Read<Option<String>> {
+    let mut found = None;
+    scanner.array(|scanner| {
+        if found.is_some() {
+            return scanner.skip();
+        }
+        let tag = text(scanner)?;
+        found = tag.strip_prefix("User-Agent: ").map(str::to_owned);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The User-Agent tag of a list of tags inside a JSON row, or of its text in a string.
+pub(super) fn user_agent_any<R: BufRead>(scanner: &mut Scanner<R>) -> Read<Option<String>> {
+    if scanner.kind()? == Kind::String {
+        return Ok(user_agent_of_text(&text(scanner)?));
     }
+    user_agent(scanner)
+}
+
+/// The User-Agent tag of the text of the tags column; what is no list of tags has none.
+pub(super) fn user_agent_of_text(text: &str) -> Option<String> {
+    let mut scanner = Scanner::new(text.as_bytes());
+    if text.is_empty() { None } else { user_agent(&mut scanner).ok().flatten() }
 }
 
 /// The scaffold's own name in the text after `User-Agent: `: without version and remarks.
 pub(super) fn scaffold(user_agent: &str) -> &str {
     let end = user_agent.find(['/', '(']).unwrap_or(user_agent.len());
     user_agent[..end].trim()
-}
-
-/// The text of the first User-Agent tag of a list of tags.
-fn user_agent<'a>(tags: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    tags.into_iter().find_map(|tag| tag.strip_prefix("User-Agent: "))
-}
-
-/// The User-Agent tag of the text of the tags column; what is no list of tags has none.
-pub(super) fn user_agent_of_text(text: &str) -> Option<String> {
-    let tags: Vec<Scalar> = serde_json::from_str(text).ok()?;
-    user_agent(tags.iter().map(Scalar::text)).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -371,7 +351,10 @@ mod tests {
     #[test]
     fn broken_json_is_told_by_place_and_not_repeated() {
         let error = Metadata::parse("{\"secret\": ").unwrap_err();
-        assert!(error.contains("line 1, column") && !error.contains("secret"), "{error}");
+        assert!(error.contains("after 11 bytes") && !error.contains("secret"), "{error}");
+        let error = Metadata::parse("{\"secret\" 1}").unwrap_err();
+        assert!(error.contains("byte 11") && !error.contains("secret"), "{error}");
+        assert!(Metadata::parse("{} {}").is_err());
     }
 
     #[test]

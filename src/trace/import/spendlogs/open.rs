@@ -1,22 +1,28 @@
-//! Opens a file, unpacks it, and finds out which form of SpendLogs it is, if any.
+//! Finds out which form of SpendLogs a file is, if any, and has it read.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-
+use super::input::{Input, read_error};
+use super::report::FileReport;
 use super::rows::Collector;
-use super::{csv_form, page};
-use crate::diag::{Error, Result};
+use super::table::Dialect;
+use super::{Options, json_form, table_form};
+use crate::diag::{Error, Result, Warning};
 
 /// How much of a file is looked at to tell what it is.
-const HEAD_BYTES: u64 = 64 * 1024;
+const HEAD_BYTES: usize = 64 * 1024;
+
+/// LiteLLM's API gives out this many rows of a query at most, and does not say so in every route.
+const API_ROWS_MAX: u64 = 10_000;
+
+/// Folders within folders are followed this deep.
+const FOLDER_DEPTH_MAX: usize = 32;
 
 /// Starts of files that people take for an export, and what they are.
 const MAGICS: [(&[u8], &str); 6] = [
     (b"PGDMP", "a pg_dump archive"),
-    (b"PAR1", "Parquet"),
+    (b"PAR1", "Parquet (a FOCUS export? That has daily charges, and no calls)"),
     (b"PK\x03\x04", "a zip archive or spreadsheet"),
     (b"SQLite format 3", "an SQLite database"),
     (b"\xff\xfe", "UTF-16 text"),
@@ -24,44 +30,97 @@ const MAGICS: [(&[u8], &str); 6] = [
 ];
 
 /// How to get an export that can be read.
-const HOW_TO_EXPORT: &str = "export with psql: \\copy (select * from \"LiteLLM_SpendLogs\") to \
-                             'spendlogs.csv' csv header";
+pub(super) const HOW_TO_EXPORT: &str =
+    "export with psql: \\copy (select * from \"LiteLLM_SpendLogs\") to 'spendlogs.csv' csv header";
 
-/// Reads the rows of one file into `collector`.
-pub(super) fn read(path: &Path, skip_bad: bool, collector: &mut Collector) -> Result<()> {
-    let io_error = |error: io::Error| Error::io(path, "read", &error);
-    let file = File::open(path).map_err(|error| Error::io(path, "open", &error))?;
-    let mut source = unpacked(file).map_err(io_error)?;
-    let mut head = Vec::new();
-    source.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(io_error)?;
-    let form = recognise(&head).map_err(|error| error.in_file(path.display()))?;
-    let whole = BufReader::new(Cursor::new(head).chain(source));
+/// Reads the rows of one file, or of all files of a folder, into `collector`.
+pub(super) fn read(path: &Path, options: &Options, collector: &mut Collector) -> Result<()> {
+    if !path.is_dir() {
+        let report = read_file(path, options, collector)?;
+        collector.files.push(report);
+        return Ok(());
+    }
+    let mut files = Vec::new();
+    files_of(path, 0, &mut files)?;
+    let mut report = FileReport { name: path.display().to_string(), form: "", rows: 0 };
+    for file in &files {
+        let read = read_file(file, options, collector)?;
+        report.rows += read.rows;
+        report.form = match report.form {
+            "" => read.form,
+            form if form == read.form => form,
+            _ => "several forms",
+        };
+    }
+    if files.is_empty() {
+        return Err(Error::new("the folder holds no files").in_file(path.display()));
+    }
+    collector.files.push(report);
+    Ok(())
+}
+
+/// The files below a folder in the order of their names; hidden ones are left out.
+fn files_of(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
+    if depth > FOLDER_DEPTH_MAX {
+        return Err(Error::new("folders are nested too deep").in_file(folder.display()));
+    }
+    let failed = |error: std::io::Error| Error::io(folder, "read", &error);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<Vec<PathBuf>>>()
+        .map_err(failed)?;
+    paths.sort();
+    for path in paths {
+        let is_hidden =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().first() == Some(&b'.'));
+        if is_hidden {
+            continue;
+        }
+        if path.is_dir() {
+            files_of(&path, depth + 1, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path, options: &Options, collector: &mut Collector) -> Result<FileReport> {
+    let mut source = Input::open(path)?;
+    let head = source.head().map_err(|error| read_error(path, &error))?;
+    let has_mark = head.starts_with(BYTE_ORDER_MARK);
+    let form = recognise(&head[..head.len().min(HEAD_BYTES)])
+        .map_err(|error| error.in_file(path.display()))?;
+    if has_mark {
+        std::io::BufRead::consume(&mut source, BYTE_ORDER_MARK.len());
+    }
     match form {
-        Form::Csv => csv_form::read(path, whole, collector),
-        Form::Json => page::read(path, whole, skip_bad, collector),
+        Form::Table(dialect) => table_form::read(path, source, dialect, options, collector),
+        Form::Json => json_form::read(path, source, options, collector),
     }
 }
 
-/// The content, unpacked if its first bytes say that it is packed; the name is no matter.
-fn unpacked(file: File) -> io::Result<Box<dyn Read>> {
-    let mut packed = BufReader::new(file);
-    let start = packed.fill_buf()?;
-    if start.starts_with(&[0x1f, 0x8b]) {
-        return Ok(Box::new(MultiGzDecoder::new(packed)));
+/// Warns of a file that holds as many rows as the API gives out at most.
+pub(super) fn note_size(collector: &mut Collector, name: &str, rows: u64) {
+    if rows == API_ROWS_MAX {
+        collector.warnings.push(Warning(format!(
+            "{name} holds exactly {API_ROWS_MAX} rows, the most that LiteLLM's API gives out: the \
+             rest of the query may be missing"
+        )));
     }
-    if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        return Ok(Box::new(zstd::Decoder::with_buffer(packed)?));
-    }
-    Ok(Box::new(packed))
 }
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+#[derive(Debug, PartialEq, Eq)]
 enum Form {
-    Csv,
+    Table(Dialect),
     Json,
 }
 
 fn recognise(head: &[u8]) -> Result<Form> {
-    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head);
     let text = head.trim_ascii_start();
     if text.is_empty() {
         return Err(Error::new("the file is empty").help(HOW_TO_EXPORT));
@@ -76,36 +135,30 @@ fn recognise(head: &[u8]) -> Result<Form> {
     }
     match text[0] {
         b'{' | b'[' => Ok(Form::Json),
-        _ => recognise_header(&String::from_utf8_lossy(first_line)).map(|()| Form::Csv),
+        _ => recognise_table(&String::from_utf8_lossy(first_line)).map(Form::Table),
     }
 }
 
-/// Names what is no CSV of the table although it is text.
-fn recognise_header(line: &str) -> Result<()> {
+/// Tells the tables apart, and names what is no table although it is text.
+fn recognise_table(line: &str) -> Result<Dialect> {
     let has = |name: &str| line.contains(name);
+    let refuse = |what: &str| Err(Error::new(what).help(HOW_TO_EXPORT));
     if line.starts_with("--") || line.starts_with("COPY ") || line.starts_with("INSERT ") {
-        return Err(Error::new("this is SQL (a plain pg_dump?), not CSV").help(HOW_TO_EXPORT));
-    }
-    if line.contains('\t') {
-        return Err(Error::new(
-            "tab-separated text, the text format of COPY, is not read; CSV with a header is",
-        )
-        .help(HOW_TO_EXPORT));
+        return refuse("this is SQL (a plain pg_dump?), not CSV");
     }
     if has("api_requests") && has("date") && !has("request_id") {
-        return Err(Error::new(
-            "this is a table of daily activity, one row a day, and holds no calls",
-        )
-        .help(HOW_TO_EXPORT));
+        return refuse("this is a table of daily activity, one row a day, and holds no calls");
     }
     if has("BilledCost") && has("ChargePeriodStart") {
-        return Err(Error::new("this is a FOCUS export: daily charges without calls or times")
-            .help(HOW_TO_EXPORT));
+        return refuse("this is a FOCUS export: daily charges without calls or times");
     }
     if line.trim_start().starts_with('<') {
-        return Err(Error::new("this is HTML or XML, not CSV or JSON").help(HOW_TO_EXPORT));
+        return refuse("this is HTML or XML, not CSV or JSON");
     }
-    Ok(())
+    if has(" | ") && !has(",") {
+        return refuse("this is psql's output for reading, not an export");
+    }
+    Ok(if line.contains('\t') && !line.starts_with('"') { Dialect::CopyText } else { Dialect::Csv })
 }
 
 #[cfg(test)]
@@ -125,14 +178,16 @@ mod tests {
             (b"PGDMP\x01", "pg_dump"),
             (b"\x7fELF\x02\x01", "binary"),
             (b"a\0b,c\n", "binary"),
-            (b"request_id\tcall_type\n", "text format of COPY"),
             (b"id,user_id,date,api_key,api_requests\n", "one row a day"),
+            (b"BilledCost,BillingPeriodStart,ChargePeriodStart\n", "FOCUS"),
+            (b" request_id | call_type | api_key \n----+----\n", "for reading"),
             (b"<html>", "HTML"),
             (b"--\n-- PostgreSQL database dump\n", "SQL"),
         ] {
             assert!(refusal(head).contains(expected), "{expected}: {}", refusal(head));
         }
-        assert_eq!(refusal(b"request_id,call_type\n"), "");
-        assert_eq!(refusal(b" {\"data\":[]}"), "");
+        assert_eq!(recognise(b"request_id,call_type\n"), Ok(Form::Table(Dialect::Csv)));
+        assert_eq!(recognise(b"request_id\tcall_type\n"), Ok(Form::Table(Dialect::CopyText)));
+        assert_eq!(recognise(b" {\"data\":[]}"), Ok(Form::Json));
     }
 }
