@@ -21,7 +21,7 @@ pub struct Args {
 enum Source {
     #[command(flatten)]
     Auto(auto::Auto),
-    /// LiteLLM_SpendLogs: the live database, CSV and more from psql, JSON of the API, payloads of loggers
+    /// LiteLLM_SpendLogs: the live database, its exports, JSON of the API, payloads of loggers
     Spendlogs(spendlogs::Args),
     #[command(flatten)]
     Format(format::Chosen),

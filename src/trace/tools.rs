@@ -1,7 +1,8 @@
 //! Tools that make one trace of another: sessions chosen, cloned, cut, merged, renamed.
 //!
 //! Each reads its input through a [`Source`], twice where the first pass must know what the second
-//! writes, and hands shared contexts and sessions to a [`Sink`](crate::trace::canonical::Sink) in an order that keeps the rules of
+//! writes, and hands shared contexts and sessions to a
+//! [`Sink`](crate::trace::canonical::Sink) in an order that keeps the rules of
 //! [`crate::trace::check`]. Only sessions that are still to be put in order are held in memory, and
 //! a few words for each session of the input.
 //!

@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
     columns: Vec<String>,
     #[command(flatten)]
-    database: database::Args,
+    database: database::DatabaseArgs,
 }
 
 /// Runs the import.

@@ -8,7 +8,7 @@ use crate::trace::import::spendlogs::{Bound, DatabaseUrl, Query, TableName, UtcO
 /// What may be said of a database, and of no file.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Of a database")]
-pub struct Args {
+pub struct DatabaseArgs {
     /// Only calls that started then or later: a date, or a date with a time
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
@@ -23,7 +23,7 @@ pub struct Args {
     table: Option<TableName>,
 }
 
-impl Args {
+impl DatabaseArgs {
     /// The query, if the input is a database.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ fn sessions(counts: &Counts, found: &Found) -> [Counted; 4] {
             found.gaps,
             format!(
                 "{} prompts hit more cached tokens than all calls of their session before them had \
-                 sent or got: calls in between may be missing",
+                 sent or got: calls in between may be missing, or another session sent the same",
                 found.gaps
             ),
         ),
