@@ -1,7 +1,7 @@
 //! `[workload]`: what of a trace is played, and how its times are taken.
 
-use crate::document::Document;
 use crate::diag::{Error, Result};
+use crate::document::Document;
 use crate::units::Span;
 
 /// Changes of the recorded load before it is played, in this order: a part of the time, a sample,

@@ -1,5 +1,6 @@
 //! Generated traces against the published figures, and the command that makes them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
