@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::diag::Result;
 
 mod conform;
+mod fit;
 mod generate;
 mod import;
 mod memory;
@@ -39,6 +40,8 @@ enum Command {
     Import(import::Args),
     /// Make a trace from a workload profile, and hold it against published figures
     Generate(Box<generate::Args>),
+    /// Learn a workload profile from a trace, and show how well it makes traces like it
+    Fit(fit::Args),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
     /// Hold the engine against recordings of a real scheduler, decision by decision
@@ -77,6 +80,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Fit(args) => fit::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Memory(args) => memory::run(&args),
