@@ -116,13 +116,13 @@ pub fn play(
     }
     readings.finish()?;
     if starts.users() > 0 {
-        readings.set(Share::PeakStarts, peak_of_starts(profile, trace, how));
+        readings.set_peak(peak_of_starts(profile, trace, how));
     }
     Ok(readings)
 }
 
 /// Most starts of an hour over the mean, of as many people over as many whole days as in the trace.
-fn peak_of_starts(profile: &Profile, trace: &Readings, how: &Play) -> Option<f64> {
+fn peak_of_starts(profile: &Profile, trace: &Readings, how: &Play) -> Option<(f64, u64)> {
     let developers = u32::try_from(trace.starts.users()).ok()?;
     let length = trace.starts.length().secs();
     let days = ((length / 86_400.0).ceil() as u32).max(1);
@@ -136,8 +136,5 @@ fn peak_of_starts(profile: &Profile, trace: &Readings, how: &Play) -> Option<f64
         }
         hours[hour] += 1;
     }
-    let first = hours.iter().position(|starts| *starts > 0)?;
-    let (peak, sum) = (hours.iter().max()?, hours.iter().sum::<u64>());
-    let length = hours.len() - first;
-    (length >= 2).then(|| *peak as f64 * length as f64 / sum as f64)
+    starts::peak_to_mean(&hours)
 }

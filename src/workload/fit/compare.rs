@@ -7,7 +7,7 @@ use super::sample::{Cells, Distance};
 /// A figure may be so far off, as a share of it.
 pub const SLACK: f64 = 0.05;
 /// Kolmogorov's bound that two samples of one distribution pass once in twenty, times the root of
-/// `(n + m) / (n m)`.
+/// `(n + m) / (n m)`. Values of one session are not independent, so at most the sessions count.
 const KS_95: f64 = 1.358;
 /// The same for a share, in deviations.
 const NORMAL_95: f64 = 1.96;
@@ -172,7 +172,8 @@ fn row(quantity: Quantity, trace: &Readings, generated: &Readings) -> Option<Row
         let is_whole = quantity.is_count() && *name != "mean";
         is_near(*wanted, found) || (is_whole && (wanted - found).abs() <= 1.0)
     });
-    let (n, m) = (ours.count as f64, theirs.count as f64);
+    let n = ours.count.min(trace.sessions) as f64;
+    let m = theirs.count.min(generated.sessions) as f64;
     let chance = KS_95 * ((n + m) / (n * m)).sqrt();
     let verdict = match is_close {
         true => Verdict::Close,
@@ -187,9 +188,16 @@ fn share_row(share: Share, trace: &Readings, generated: &Readings) -> Option<Sha
     let found = generated.value(share);
     let verdict = match found {
         Some((found, _)) if is_near(wanted, found) => Verdict::Close,
-        Some((found, m)) if share.is_of_cases() => {
-            let pooled = (wanted * n + found * m) / (n + m);
-            let deviation = (pooled * (1.0 - pooled) * (1.0 / n + 1.0 / m)).sqrt();
+        Some((found, m)) if share.is_of_cases() || share == Share::PeakStarts => {
+            let variance = match share {
+                // That of a number of independent starts.
+                Share::PeakStarts => wanted * wanted,
+                _ => {
+                    let pooled = (wanted * n + found * m) / (n + m);
+                    pooled * (1.0 - pooled)
+                }
+            };
+            let deviation = (variance * (1.0 / n + 1.0 / m)).sqrt();
             match (wanted - found).abs() <= NORMAL_95 * deviation {
                 true => Verdict::Sampling,
                 false => Verdict::Off,
@@ -241,7 +249,7 @@ fn why(quantity: Quantity, couplings: &[String]) -> Option<String> {
             "pauses are drawn call by call, and calls take as long as the assumed speed says"
         }
         Quantity::Spawns | Quantity::SpawnsTogether => {
-            "subagents spawned by one call at different times are taken as spawned together"
+            "groups of subagents that are drawn on one call by chance are read as one group"
         }
         Quantity::SubagentCalls => "at the prompt's limit a subagent ends early",
         Quantity::Beside => "calls beside the main agent's are dealt to whole steps of a turn",

@@ -3,10 +3,16 @@
 use super::prefix::Common;
 use super::quantity::{Quantity, Share};
 use super::readings::Readings;
+use super::sample::Sample;
 use super::table::{self, FEW};
 use crate::trace::record::Name;
 use crate::workload::dist::Dist;
 use crate::workload::profile::{Key, Kind, Mark, Parameter, Profile};
+
+/// Where among long prompts those lie, on average, that a compaction follows, at least: at a limit
+/// they are the longest; half of all prompts are longer than one at which anything happens by
+/// chance, and fewer than that where only a much shorter prompt shows.
+const AT_A_LIMIT: f64 = 0.75;
 
 /// What a profile is called and where it is from.
 #[derive(Clone, Debug)]
@@ -99,7 +105,10 @@ impl Learner<'_> {
         {
             self.draw_or(Key::GapTool, Quantity::GapTool, 0.0);
             self.draw_or(Key::GrowthTool, Quantity::GrowthTool, 1.0);
-            self.draw(Key::Beside, Quantity::Beside);
+            let beside = self.readings.sample(Quantity::Beside);
+            if beside.is_some_and(|beside| beside.cells(1.0, false).max() > 0.0) {
+                self.draw(Key::Beside, Quantity::Beside);
+            }
         }
         self.draw_or(Key::Output, Quantity::Output, 1.0);
     }
@@ -112,22 +121,42 @@ impl Learner<'_> {
         {
             self.number(Key::GrowthFollows, correlation, pairs as f64);
         }
-        for (share, key, quantity, of) in [
-            (Share::Replaced, Key::Replaced, Quantity::ReplacedTokens, Key::ReplacedTokens),
-            (Share::Volatile, Key::Volatile, Quantity::VolatileAt, Key::VolatileAt),
-        ] {
-            if let Some((value, n)) = self.share(share) {
-                self.number(key, value, n);
-                self.draw(of, quantity);
-            }
+        if let Some((value, n)) = self.share(Share::Volatile) {
+            self.number(Key::Volatile, value, n);
+            self.draw(Key::VolatileAt, Quantity::VolatileAt);
         }
         if let Some((stripped, n)) = self.share(Share::Stripped) {
             self.number(Key::Stripped, stripped, n);
         }
-        if let Some(dist) = self.readings.limits.dist() {
-            let n = self.readings.limits.reached();
+        self.fresh_starts();
+    }
+
+    /// Prompts that start anew inside a session: at a limit, or anywhere.
+    fn fresh_starts(&mut self) {
+        let readings = self.readings;
+        let cells = |sample: &Sample| sample.cells(1.0, !readings.long.is_exact());
+        let at = cells(&readings.compacted_at);
+        let place = at.place_among(&cells(&readings.long));
+        let (mut replaced, n) = readings.value(Share::Replaced).unwrap_or_default();
+        let of = |quantity| readings.sample(quantity).map(cells).unwrap_or_default();
+        let mut tokens = of(Quantity::ReplacedTokens);
+        if at.count >= FEW && place < AT_A_LIMIT {
+            self.warn(format!(
+                "{} long conversations start anew at any length (on average at the {:.0}th \
+                 percentile of long prompts): learnt as replaced, without a limit",
+                at.count,
+                100.0 * place
+            ));
+            replaced += at.count as f64 / n;
+            tokens = tokens.and(&of(Quantity::Compacted));
+        } else if let Some(dist) = readings.limits.dist() {
+            let n = readings.limits.reached();
             self.set(Key::Limit, dist, n, "sessions that were compacted");
             self.draw(Key::Compacted, Quantity::Compacted);
+        }
+        if tokens.count > 0 {
+            self.number(Key::Replaced, replaced, n);
+            self.set(Key::ReplacedTokens, table::dist(&tokens, false), tokens.count, "");
         }
     }
 

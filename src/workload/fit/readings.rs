@@ -8,7 +8,7 @@ use super::prefix::Prefixes;
 use super::quantity::{Quantity, Share};
 use super::sample::Sample;
 use super::starts::Starts;
-use super::steps::{Follows, Step, Steps};
+use super::steps::{COMPACTED_FROM, Follows, Step, Steps};
 use crate::diag::Result;
 use crate::trace::meta::PartialBlock;
 use crate::trace::record::{Base, Call, Cause, Item, Name, Session, SharedContext};
@@ -46,6 +46,9 @@ pub struct Readings {
     pub(super) models: BTreeMap<Name, u64>,
     pub(super) tools: BTreeMap<u32, u64>,
     pub(super) limits: Limits,
+    /// Long prompts that another follows, and those of them that a compaction follows.
+    pub(super) long: Sample,
+    pub(super) compacted_at: Sample,
     pub(super) prefixes: Prefixes,
     pub(super) starts: Starts,
     pub(super) couplings: Couplings,
@@ -93,9 +96,7 @@ impl Readings {
     pub fn finish(&mut self) -> Result<()> {
         let common = self.prefixes.common();
         self.share(Share::Prefix, common.whole, self.sessions as f64);
-        if let Some(ratio) = self.starts.peak_to_mean() {
-            self.share(Share::PeakStarts, ratio, 1.0);
-        }
+        self.set_peak(self.starts.peak_to_mean());
         let sample = std::mem::take(&mut self.sampled);
         if self.sessions == 0 {
             return Ok(());
@@ -140,10 +141,11 @@ impl Readings {
         (whole > 0.0).then(|| (part / whole, whole))
     }
 
-    pub(super) fn set(&mut self, share: Share, value: Option<f64>) {
-        self.shares.remove(&share);
-        if let Some(value) = value {
-            self.share(share, value, 1.0);
+    /// The peak of the starts over their mean, and how many starts are in the peak.
+    pub(super) fn set_peak(&mut self, peak: Option<(f64, u64)>) {
+        self.shares.remove(&Share::PeakStarts);
+        if let Some((ratio, starts)) = peak {
+            self.share(Share::PeakStarts, ratio * starts as f64, starts as f64);
         }
     }
 
@@ -214,6 +216,9 @@ impl Readings {
             }
             let Some(before) = steps.before(&steps.main, at) else { continue };
             let follows = steps.follows(call, before);
+            if before.prompt_tokens.0 > COMPACTED_FROM {
+                self.long.add(before.prompt_tokens.0);
+            }
             self.count(Share::Compactions, follows == Follows::Compacted);
             self.count(Share::Replaced, follows == Follows::Replaced);
             let tokens = call.prompt_tokens.0;
@@ -225,6 +230,7 @@ impl Readings {
                 Follows::Shrunk => self.left_out.shrunk += 1,
                 Follows::Compacted => {
                     self.add(Quantity::Compacted, tokens as f64);
+                    self.compacted_at.add(before.prompt_tokens.0);
                     reached = reached.or(Some(before.prompt_tokens.0));
                 }
                 Follows::Replaced => self.add(Quantity::ReplacedTokens, tokens as f64),

@@ -99,6 +99,34 @@ impl Cells {
         Self { values, count, mean }
     }
 
+    /// The values of both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut values = [self.values.as_slice(), other.values.as_slice()].concat();
+        values.sort_by(|a, b| a.0.total_cmp(&b.0));
+        values.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            kept.1 += if is_same { next.1 } else { 0 };
+            is_same
+        });
+        let count = self.count + other.count;
+        let sum = self.mean * self.count as f64 + other.mean * other.count as f64;
+        Self { values, count, mean: if count > 0 { sum / count as f64 } else { 0.0 } }
+    }
+
+    /// Where these values lie among `all`: the share of those not above, on average.
+    #[must_use]
+    pub fn place_among(&self, all: &Self) -> f64 {
+        let (mut below, mut sum, mut rest) = (0, 0.0, all.values.iter().peekable());
+        for (value, count) in &self.values {
+            while let Some((_, more)) = rest.next_if(|cell| cell.0 <= *value) {
+                below += more;
+            }
+            sum += below as f64 / all.count as f64 * *count as f64;
+        }
+        sum / self.count as f64
+    }
+
     /// The nearest-rank quantile; 0 where there is no value.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
@@ -189,6 +217,14 @@ mod tests {
         let cells = many.cells(1.0, false);
         assert!(!many.is_exact() && cells.mean == 500_005.0 && cells.max() <= 1e6);
         assert!((cells.quantile(0.5) / 500_000.0 - 1.0).abs() < 0.004);
+    }
+
+    #[test]
+    fn two_collections_together_and_one_among_the_other() {
+        let (a, b) = (Cells::new(vec![(1.0, 1), (3.0, 1)]), Cells::new(vec![(2.0, 1), (3.0, 3)]));
+        assert_eq!(a.and(&b), Cells::new(vec![(1.0, 1), (2.0, 1), (3.0, 4)]));
+        assert_eq!(a.place_among(&b), 0.5);
+        assert_eq!(b.place_among(&a), (0.5 + 3.0) / 4.0);
     }
 
     #[test]

@@ -90,13 +90,11 @@ impl Starts {
         self.first.map_or(Span::ZERO, |first| self.last - first)
     }
 
-    /// Most starts of an hour over the mean of the hours from the first start to the last.
+    /// Most starts of an hour over the mean of the hours from the first start to the last, and how
+    /// many they are.
     #[must_use]
-    pub fn peak_to_mean(&self) -> Option<f64> {
-        let from = (self.first?.0 / HOUR) as usize;
-        let hours = &self.by_hour[from..];
-        let (peak, sum) = (hours.iter().max()?, hours.iter().sum::<u64>());
-        (hours.len() >= 2).then(|| *peak as f64 * hours.len() as f64 / sum as f64)
+    pub fn peak_to_mean(&self) -> Option<(f64, u64)> {
+        peak_to_mean(&self.by_hour)
     }
 
     /// What is learnt, for a trace that begins at this hour of the week.
@@ -142,6 +140,15 @@ impl Starts {
         let is_enough = pauses.len() >= FEW && mean > 0.0;
         is_enough.then(|| (variance.sqrt() / mean, pauses.len() as u64))
     }
+}
+
+/// The same of starts by hour.
+#[must_use]
+pub fn peak_to_mean(by_hour: &[u64]) -> Option<(f64, u64)> {
+    let first = by_hour.iter().position(|starts| *starts > 0)?;
+    let hours = &by_hour[first..];
+    let (peak, sum) = (*hours.iter().max()?, hours.iter().sum::<u64>());
+    (hours.len() >= 2).then(|| (peak as f64 * hours.len() as f64 / sum as f64, peak))
 }
 
 /// Hours of full work since the start of a trace.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::trace::record::{Base, Call, Cause, Session, Status};
 
 /// A conversation shorter than this that starts anew was replaced, not compacted.
-const COMPACTED_FROM: u64 = 32_000;
+pub const COMPACTED_FROM: u64 = 32_000;
 
 /// A call with the attempts that failed before it.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,12 @@ impl<'a> Steps<'a> {
         let (prompt, last) = (call.prompt_tokens.0, before.prompt_tokens.0);
         let is_kept = match self.volatile_at {
             Some(_) => prompt.saturating_mul(10) > last.saturating_mul(7),
-            None => call.kept_tokens.0.saturating_mul(2) >= last && last > 0,
+            // A prefix that is all a short prompt and the next have in common is no conversation.
+            None => match call.base {
+                Base::Call(_) => call.kept_tokens.0.saturating_mul(2) >= last,
+                Base::Shared(_) => call.kept_tokens.0 >= last,
+                Base::None => false,
+            },
         };
         let is_compact =
             last > COMPACTED_FROM && prompt.saturating_mul(10) <= last.saturating_mul(7);

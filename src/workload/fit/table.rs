@@ -7,8 +7,9 @@ use crate::workload::dist::{Dist, Family, Part, QuantileTable};
 pub const FEW: u64 = 20;
 /// The largest amount that a profile can hold.
 const AMOUNT_MAX: f64 = 1e9;
-/// A count that so large a share of the values has is drawn as itself.
+/// A count that so large a share of the values has, and so many of them, is drawn as itself.
 const ATOM_SHARE: f64 = 0.01;
+const ATOM_VALUES: u64 = 5;
 /// How far off the mean of a table may be before it gets more points.
 const MEAN_SLACK: f64 = 0.005;
 
@@ -51,7 +52,7 @@ pub fn parts(cells: &Cells, is_count: bool, are_few: bool) -> Vec<Part> {
 
 fn is_atom((value, count): (f64, u64), whole: f64, is_count: bool) -> bool {
     // No table holds a zero.
-    value == 0.0 || (is_count && count as f64 / whole >= ATOM_SHARE)
+    value == 0.0 || (is_count && count >= ATOM_VALUES && count as f64 / whole >= ATOM_SHARE)
 }
 
 /// A table of quantiles with the mean; one value alone is a constant. No value is 0.
