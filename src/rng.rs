@@ -180,6 +180,17 @@ mod tests {
     #[test]
     fn the_purposes_keep_their_numbers() {
         assert_eq!(ALL.map(|purpose| purpose as u64), [1, 2, 3, 4, 5]);
+        let generating = [Purpose::Person, Purpose::PersonStarts, Purpose::Scaffold];
+        assert_eq!(generating.map(|purpose| purpose as u64), [20, 21, 22]);
+        let of_a_session = [
+            Purpose::SessionPlan,
+            Purpose::SessionPrompts,
+            Purpose::SessionOutputs,
+            Purpose::SessionGaps,
+            Purpose::SessionAside,
+            Purpose::SessionFailures,
+        ];
+        assert_eq!(of_a_session.map(|purpose| purpose as u64), [23, 24, 25, 26, 27, 28]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod main {
     mod docs;
     mod faults;
     mod fit;
+    mod generate;
     mod given;
     mod golden;
     mod import_spendlogs;

@@ -24,6 +24,9 @@ use report::Report;
 /// Sessions that are made where the command line does not say.
 const SESSIONS: u64 = 1_000;
 const DAYS_MAX: u32 = 3_660;
+/// The longest time over which sessions may start.
+const YEARS_MAX: f64 = 10.0;
+const HOURS_OF_A_YEAR: f64 = 8_766.0;
 
 /// Arguments of `tonnage generate`.
 #[derive(Debug, clap::Args)]
@@ -157,6 +160,14 @@ impl Args {
                 users: self.users,
             },
         };
+        if let Population::Sessions { sessions, per_hour, .. } = population {
+            let years = sessions as f64 / per_hour / HOURS_OF_A_YEAR;
+            if years > YEARS_MAX {
+                let text = format!("so many sessions at that rate start over {years:.0} years");
+                let help = format!("at most {YEARS_MAX} years; raise --per-hour");
+                return Err(Error::new(text).in_field("--sessions").help(help));
+            }
+        }
         let start_hour = 24 * self.start as u64;
         Ok(Request { mix, population, seed: self.seed, start_hour, tokens_per_s: self.assume_tps })
     }

@@ -15,6 +15,9 @@ use crate::units::Tokens;
 #[cfg(test)]
 mod tests;
 
+/// The most tokens of a tool catalogue, and of a system prompt.
+const HEAD_TOKENS_MAX: u64 = 100_000_000;
+
 /// What is to be generated.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -116,7 +119,8 @@ impl<'a> Generator<'a> {
         let place = (person.profile as u64) << 52 | u64::from(person.version) << 32;
         let draw = |key, entity| {
             let mut stream = Stream::new(self.request.seed, Purpose::Scaffold, entity);
-            profile.dist(key).map(|dist| dist.draw_count(&mut stream)).filter(|tokens| *tokens > 0)
+            let tokens = profile.dist(key).map(|dist| dist.draw_count(&mut stream));
+            tokens.map(|tokens| tokens.min(HEAD_TOKENS_MAX)).filter(|tokens| *tokens > 0)
         };
         // The tools are drawn once for the version, the system prompt for each tenant.
         let tools = draw(Key::Tools, place | u64::from(u32::MAX));

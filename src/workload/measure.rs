@@ -9,7 +9,7 @@ use super::generate::Made;
 use super::target::{At, Quantity};
 use crate::diag::Result;
 use crate::trace::meta::PartialBlock;
-use crate::trace::record::{Cause, Item, Session, SharedContext};
+use crate::trace::record::{Base, Cause, Item, Session, SharedContext};
 use crate::trace::summary::{self, Options};
 
 mod figure;
@@ -201,7 +201,8 @@ impl Measure {
                 continue;
             }
             add(Quantity::MainPrompt, prompt);
-            let growth = last.replace(prompt).map(|last| prompt - last).filter(|by| *by > 0.0);
+            let continues = matches!(call.base, Base::Call(_));
+            let growth = last.replace(prompt).map(|last| prompt - last).filter(|_| continues);
             let (growths, gaps) = match call.cause {
                 Cause::User => (Quantity::GrowthUser, Quantity::UserGap),
                 Cause::Tool => (Quantity::GrowthTool, Quantity::ToolGap),

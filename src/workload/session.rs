@@ -8,6 +8,7 @@
 use super::dist::{happens, open_uniform};
 use super::profile::{AtLimit, Key, Profile};
 use crate::rng::{Purpose, Stream};
+use crate::trace::check::TOKENS_MAX;
 use crate::trace::record::{Base, Cause, Name, Session};
 use crate::units::{Span, Tokens};
 
@@ -23,6 +24,8 @@ use prompts::{Last, Prompt};
 
 /// Nobody is followed longer than this from the start of a session.
 const LONGEST: Span = Span::from_secs(366 * 86_400);
+/// From so many calls of a session on, subagents make one call each.
+const ALL_CALLS_MAX: usize = 1_000_000;
 
 /// The head of a prompt that a session has in common with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,7 +193,8 @@ impl<'a> Maker<'a> {
         });
         let prompt = last.grown(growth * self.who.context, self.is_stripped);
         if self.limit.is_none_or(|limit| prompt.tokens as f64 <= limit) {
-            return Some(self.with_volatile(prompt));
+            // No trace holds a longer prompt: such a session ends, whatever its profile says.
+            return (prompt.tokens < TOKENS_MAX.0).then(|| self.with_volatile(prompt));
         }
         match (profile.at_limit, profile.dist(Key::Compacted)) {
             (AtLimit::Compact, Some(dist)) => {
@@ -261,7 +265,7 @@ impl<'a> Maker<'a> {
         let stream = if is_aside { &mut self.draws.aside } else { &mut self.draws.outputs };
         let output_share = open_uniform(stream);
         let output = self.who.profile.dist(Key::Output).map_or(1.0, |d| d.quantile(output_share));
-        let output = (output.round() as u64).max(1);
+        let output = whole(output);
         let number = self.calls.add(wanted, waits, prompt, output, &mut self.draws.failures);
         (number, Last { number, tokens: prompt.tokens, output, output_share })
     }
@@ -309,7 +313,9 @@ impl<'a> Maker<'a> {
             });
             let grown = last.grown(growth, self.is_stripped);
             // A subagent has no more room than its parent; at the limit it reports back.
-            if self.limit.is_some_and(|limit| grown.tokens as f64 > limit) {
+            let is_full = self.limit.is_some_and(|limit| grown.tokens as f64 > limit);
+            let is_long = self.calls.elapsed() > LONGEST || self.calls.len() >= ALL_CALLS_MAX;
+            if is_full || is_long || grown.tokens >= TOKENS_MAX.0 {
                 break;
             }
             prompt = self.with_volatile(grown);
@@ -333,7 +339,7 @@ fn seconds(secs: f64) -> Span {
 /// A whole number of tokens, at least one.
 fn whole(tokens: f64) -> u64 {
     // A float-to-int cast saturates and sends NaN to zero.
-    (tokens.round() as u64).clamp(1, crate::trace::check::TOKENS_MAX.0)
+    (tokens.round() as u64).clamp(1, TOKENS_MAX.0)
 }
 
 /// What a prompt with nothing to continue continues.

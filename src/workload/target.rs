@@ -56,7 +56,7 @@ quantities! {
     PromptAt30 = "prompt_at_call_30", "tokens", "prompt of the main agent's 30th call";
     Output = "output", "tokens", "answer of a call";
     GrowthTool = "growth_tool", "tokens",
-        "by how much a prompt after a tool call is longer than the one before, shrinking left out";
+        "by how much a prompt that continues another is longer than it, after a tool call";
     GrowthUser = "growth_user", "tokens", "the same for the first prompt of a turn";
     CallRatio = "prompt_per_output", "ratio", "prompt over output of a call";
     TotalRatio = "total_prompt_per_output", "ratio", "all prompt tokens over all output tokens";

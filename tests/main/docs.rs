@@ -19,6 +19,9 @@ use tonnage::sizing::case::Case;
 use tonnage::sizing::search::Search;
 use tonnage::sizing::slo::{Metric, Segment, Slo};
 use tonnage::trace::canonical;
+use tonnage::workload::catalogue;
+use tonnage::workload::profile::{KEYS as PROFILE_KEYS, Mark, Profile};
+use tonnage::workload::target::Quantity;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -113,6 +116,34 @@ fn every_example_of_a_scenario_is_one() {
         }
     }
     assert!(found > 2, "{found} examples");
+}
+
+#[test]
+fn every_key_and_quantity_of_a_profile_is_explained() {
+    let page = Page::named("generate.md");
+    page.has_all(PROFILE_KEYS.iter().map(|spec| spec.name));
+    page.has_all(Quantity::ALL.iter().map(|quantity| quantity.name()));
+    page.has_all(catalogue::PROFILES.iter().map(|(name, _)| *name));
+    page.has_all(Mark::WORDS.map(|(word, _)| word));
+    for spec in PROFILE_KEYS {
+        let row = page.text.lines().find(|line| line.starts_with(&format!("| `{}` |", spec.name)));
+        let cells = format!("| {} |", spec.unit);
+        assert!(row.is_some_and(|row| row.contains(&cells)), "{}: unit {}", spec.name, spec.unit);
+        assert!(row.is_some_and(|row| row.contains(spec.meaning)), "{}", spec.name);
+    }
+}
+
+#[test]
+fn every_example_of_a_profile_is_one() {
+    let mut found = 0;
+    for page in &pages() {
+        for block in page.blocks("profile") {
+            let parsed = Profile::parse(&block.text.join("\n"), &page.at(block.line));
+            parsed.map_err(|error| error.to_string()).unwrap();
+            found += 1;
+        }
+    }
+    assert!(found > 0, "no example");
 }
 
 #[test]

@@ -368,9 +368,21 @@ impl Reader<'_> {
                 return Err(self.document.at(at, error).with_field(name));
             }
         }
-        match profile.number(Key::Switch) > 0.0 && profile.other_model.is_none() {
-            true => Err(self.document.at("models.other", Error::new("a switch leads to it"))),
-            false => Ok(()),
+        let switches = profile.number(Key::Switch) > 0.0;
+        if switches && profile.other_model.is_none() {
+            return Err(self.document.at("models.other", Error::new("a switch leads to it")));
+        }
+        let without = [
+            ("models.other", !switches, Key::Switch),
+            ("prompt.at_limit", profile.get(Key::Limit).is_none(), Key::Limit),
+        ];
+        match without.iter().find(|(key, is_off, _)| *is_off && self.document.has(key)) {
+            Some((key, _, needed)) => {
+                let needed = needed.spec().name;
+                let error = Error::new(format!("it has no effect: `{needed}` is needed"));
+                Err(self.document.at(key, error))
+            }
+            None => Ok(()),
         }
     }
 }

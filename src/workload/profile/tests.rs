@@ -120,6 +120,8 @@ fn a_wrong_profile_is_refused_with_its_place() {
         ("'calls_per_session'", "'calls_per_sesion'", "did you mean `calls_per_session`?"),
         ("name = 'small'", "name = 'sm all'", "small.toml:1:1: name: found `sm all`"),
         ("{ value = 1,", "{ value = 0.5,", "sessions.turns: `sessions.single_turn` below 1 needs"),
+        ("[prompt]", "[prompt]\nat_limit = 'end'", "no effect: `prompt.limit` is needed"),
+        ("models.main = 'm'", "models = { main = 'm', other = 'n' }", "models.other: it has no"),
         (
             "[prompt]",
             "[prompt]\nresumed_first = { value = 1, mark = 'fit', source = '' }",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{AtLimit, Hours, KEYS, Kind, Parameter, Profile};
+use super::{AtLimit, Hours, KEYS, Key, Kind, Parameter, Profile};
 use crate::workload::dist::{Dist, Family, Part, QuantileTable};
 use crate::workload::target::{Target, Wanted, percent_key};
 
@@ -18,9 +18,11 @@ impl Profile {
         if let Some(other) = &self.other_model {
             out.text("other", other);
         }
-        let at_limit = AtLimit::WORDS.iter().find(|(_, at)| *at == self.at_limit);
-        out.table("prompt");
-        out.text("at_limit", at_limit.map_or("", |(word, _)| word));
+        if self.get(Key::Limit).is_some() {
+            let at_limit = AtLimit::WORDS.iter().find(|(_, at)| *at == self.at_limit);
+            out.table("prompt");
+            out.text("at_limit", at_limit.map_or("", |(word, _)| word));
+        }
         let hours = Hours::WORDS.iter().find(|(_, hours)| *hours == self.hours);
         out.table("people");
         out.text("hours", hours.map_or("", |(word, _)| word));

@@ -43,6 +43,11 @@ impl<'a> Calls<'a> {
         Self { who, tokens_per_s, tools, made: Vec::new() }
     }
 
+    /// Calls made so far.
+    pub(super) fn len(&self) -> usize {
+        self.made.len()
+    }
+
     /// Time from the session's start to the last call made.
     pub(super) fn elapsed(&self) -> Span {
         self.made.last().map_or(Span::ZERO, |made| made.call.at - self.who.start)

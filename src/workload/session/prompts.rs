@@ -1,6 +1,7 @@
 //! Prompts: what each continues, how much of it, and how long it is.
 
 use super::{Prefix, shared_base, whole};
+use crate::trace::check::TOKENS_MAX;
 use crate::trace::record::Base;
 
 /// A prompt to be sent. Calls are named by the order in which they are made.
@@ -14,6 +15,7 @@ pub(super) struct Prompt {
 impl Prompt {
     /// A prompt of about `tokens`, at least one of them new.
     pub(super) fn new(base: Base, kept: u64, tokens: f64) -> Self {
+        let kept = kept.min(TOKENS_MAX.0 - 1);
         let tokens = whole(tokens).max(kept + 1);
         Self { base, kept, tokens }
     }

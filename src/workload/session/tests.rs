@@ -7,8 +7,6 @@ use crate::trace::record::{After, AfterEvent, Call, Status};
 const PLAIN: &str = "
 name = 'plain'
 models.main = 'm'
-models.other = 'n'
-prompt.at_limit = 'compact'
 sessions.single_turn.value = 0
 sessions.turns.value = 2
 calls.first_turn.value = 3
@@ -187,7 +185,8 @@ fn failed_attempts_stand_before_the_one_that_succeeds() {
 
 #[test]
 fn a_switch_changes_the_model_for_the_turns_that_follow() {
-    let (calls, _) = made(&["models.switch.value = 1", "sessions.turns.value = 3"]);
+    let (calls, _) =
+        made(&["models.switch.value = 1", "models.other = 'n'", "sessions.turns.value = 3"]);
     let models: Vec<&str> = calls.iter().step_by(3).map(|call| &*call.model).collect();
     assert_eq!(models, ["m", "n", "m"]);
 }
