@@ -29,6 +29,7 @@ mod targets;
 mod tests;
 
 pub use compare::{Comparison, Figures, Row, SLACK, ShareRow, Verdict, compare};
+pub use coupling::Coupling;
 pub use learn::{About, Learnt, learn};
 pub use quantity::{Quantity, Share};
 pub use readings::Readings;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::diag::{Error, Result};
-use crate::workload::fit::{Comparison, Figures, Row, ShareRow, Verdict};
+use crate::workload::fit::{Comparison, Coupling, Figures, Row, ShareRow, Verdict};
 use crate::workload::profile::Profile;
 
 /// A profile with what is to be said of it.
@@ -47,6 +47,9 @@ fn table(comparison: &Comparison) -> String {
     }
     let _ = writeln!(text, "{:<32} {:>9} {:>9} {:>8}", "share", "trace", "generated", "off");
     comparison.shares.iter().for_each(|row| text += &share_line(row));
+    for Coupling { what, correlation } in &comparison.couplings {
+        let _ = writeln!(text, "together in the trace, drawn apart: {what} ({correlation:+.2})");
+    }
     text
 }
 
@@ -65,7 +68,7 @@ fn line(row: &Row) -> String {
         let _ = write!(text, " {off:>8}");
     }
     let _ = writeln!(text, " {ks:>6} {moved:>6} {verdict:>9}");
-    text + &because(row.why.as_deref())
+    text + &because(row.why)
 }
 
 fn share_line(row: &ShareRow) -> String {
@@ -77,7 +80,7 @@ fn share_line(row: &ShareRow) -> String {
         short(row.trace),
         row.verdict.word()
     );
-    text + &because(row.why.as_deref())
+    text + &because(row.why)
 }
 
 fn because(why: Option<&str>) -> String {
@@ -146,6 +149,10 @@ fn fit_json(fitted: &Fitted) -> Value {
             "why": row.why,
         })
     });
+    let couplings =
+        fitted.comparison.couplings.iter().map(
+            |coupling| json!({"what": coupling.what, "rank_correlation": coupling.correlation}),
+        );
     json!({
         "profile": fitted.profile.name,
         "sessions": fitted.sessions,
@@ -155,6 +162,7 @@ fn fit_json(fitted: &Fitted) -> Value {
         "warnings": fitted.warnings,
         "quantities": rows.collect::<Vec<_>>(),
         "shares": shares.collect::<Vec<_>>(),
+        "couplings": couplings.collect::<Vec<_>>(),
     })
 }
 

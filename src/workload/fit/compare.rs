@@ -1,5 +1,6 @@
 //! Trace against generated, quantity by quantity.
 
+use super::coupling::Coupling;
 use super::quantity::{Quantity, Share};
 use super::readings::Readings;
 use super::sample::{Cells, Distance};
@@ -94,7 +95,7 @@ pub struct Row {
     /// How well it came out.
     pub verdict: Verdict,
     /// Why it is off, where that is known.
-    pub why: Option<String>,
+    pub why: Option<&'static str>,
 }
 
 /// A share of the trace and of what was generated.
@@ -109,7 +110,7 @@ pub struct ShareRow {
     /// How well it came out.
     pub verdict: Verdict,
     /// Why it is off, where that is known.
-    pub why: Option<String>,
+    pub why: Option<&'static str>,
 }
 
 /// Everything against everything.
@@ -119,33 +120,31 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Shares that the trace has.
     pub shares: Vec<ShareRow>,
+    /// Quantities of a session that go together in the trace, with their rank correlation. A
+    /// profile draws them apart, so what comes of several of them is off.
+    pub couplings: Vec<Coupling>,
 }
 
 /// Holds what was generated against the trace.
 #[must_use]
 pub fn compare(trace: &Readings, generated: &Readings) -> Comparison {
-    let couplings: Vec<String> = trace
-        .couplings
-        .of_sessions()
-        .into_iter()
-        .filter(|coupling| coupling.correlation.abs() >= COUPLED)
-        .map(|coupling| format!("{} (correlation {:+.2})", coupling.what, coupling.correlation))
-        .collect();
+    let mut couplings = trace.couplings.of_sessions();
+    couplings.retain(|coupling| coupling.correlation.abs() >= COUPLED);
     let rows = Quantity::ALL.iter().filter_map(|quantity| {
         let mut row = row(*quantity, trace, generated)?;
         if row.verdict == Verdict::Off {
-            row.why = why(*quantity, &couplings);
+            row.why = why(*quantity);
         }
         Some(row)
     });
     let shares = Share::ALL.iter().filter_map(|share| {
         let mut row = share_row(*share, trace, generated)?;
         if row.verdict == Verdict::Off {
-            row.why = why_share(*share, &couplings);
+            row.why = why_share(*share);
         }
         Some(row)
     });
-    Comparison { rows: rows.collect(), shares: shares.collect() }
+    Comparison { rows: rows.collect(), shares: shares.collect(), couplings }
 }
 
 fn row(quantity: Quantity, trace: &Readings, generated: &Readings) -> Option<Row> {
@@ -235,8 +234,8 @@ const BUSY: &str = "each turn's calls are drawn alone, but a session with long t
                     them";
 const GROWN: &str = "first prompt, calls and growths are drawn apart and added up";
 
-fn why(quantity: Quantity, couplings: &[String]) -> Option<String> {
-    let own = match quantity {
+const fn why(quantity: Quantity) -> Option<&'static str> {
+    let why = match quantity {
         Quantity::CallsPerSession | Quantity::CallsPerTurn => BUSY,
         Quantity::Prompt
         | Quantity::LastPrompt
@@ -255,12 +254,11 @@ fn why(quantity: Quantity, couplings: &[String]) -> Option<String> {
         Quantity::Beside => "calls beside the main agent's are dealt to whole steps of a turn",
         _ => return None,
     };
-    let is_derived = !quantity.is_drawn();
-    Some(explained(own, if is_derived { couplings } else { &[] }))
+    Some(why)
 }
 
-fn why_share(share: Share, couplings: &[String]) -> Option<String> {
-    let own = match share {
+const fn why_share(share: Share) -> Option<&'static str> {
+    let why = match share {
         Share::TotalRatio | Share::NewPerOutput => GROWN,
         Share::Compactions | Share::Replaced => {
             "whether a prompt that starts anew was compacted or replaced is told by its length"
@@ -274,13 +272,5 @@ fn why_share(share: Share, couplings: &[String]) -> Option<String> {
         Share::Prefix => "all sessions get a prefix of one length",
         _ => return None,
     };
-    let is_derived = matches!(share, Share::TotalRatio | Share::NewPerOutput | Share::AgentStarted);
-    Some(explained(own, if is_derived { couplings } else { &[] }))
-}
-
-fn explained(own: &str, couplings: &[String]) -> String {
-    match couplings.is_empty() {
-        true => own.to_owned(),
-        false => format!("{own}; together in the trace, drawn apart: {}", couplings.join(", ")),
-    }
+    Some(why)
 }

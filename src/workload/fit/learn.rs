@@ -175,6 +175,8 @@ impl Learner<'_> {
                  on average over all"
             ));
         }
+        // Where teams are not told apart, all share it whole.
+        let outer = if self.readings.starts.tenants() < 2 { whole } else { outer };
         let n = common.sessions;
         for (key, tokens) in [(Key::Tools, outer), (Key::System, whole - outer)] {
             if tokens >= 1.0 {
@@ -289,7 +291,8 @@ impl Learner<'_> {
         let few = if is_few { ", too few to tell" } else { "" };
         let source = format!("fitted from {}, n = {n}{of}{few}", self.source);
         if is_few {
-            self.warn(format!("`{}` rests on {n} values", key.spec().name));
+            let values = if n == 1 { "value" } else { "values" };
+            self.warn(format!("`{}` rests on {n} {values}", key.spec().name));
         }
         let mark = if is_few { Mark::Assumed } else { Mark::Measured };
         self.profile.set(key, Parameter { dist, mark, source });

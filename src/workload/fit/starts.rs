@@ -175,3 +175,22 @@ impl Work {
         before + weight * (at.0 % HOUR) as f64 / HOUR as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_that_of_the_hours_since_the_first_start() {
+        assert_eq!(peak_to_mean(&[0, 0, 4, 0, 2]), Some((2.0, 4)));
+        assert_eq!((peak_to_mean(&[0, 4]), peak_to_mean(&[])), (None, None));
+    }
+
+    #[test]
+    fn work_is_counted_by_the_weight_of_its_hours() {
+        // From Monday 7:00: an hour of the night, one of the shoulder, then full work.
+        let work = Work::new(Hours::Office, 7, 4);
+        let until = work.until(Span::from_secs(9_000));
+        assert!((until - (0.05 + 0.4 + 0.5)).abs() < 1e-12, "{until}");
+    }
+}

@@ -128,8 +128,8 @@ impl<'a> Steps<'a> {
         kept.sort_unstable();
         let runs = kept.chunk_by(|a, b| a == b).max_by_key(|run| run.len())?;
         let enough = |part: usize| part * 5 >= kept.len() * 4;
-        // Two prompts that happen to grow say little where each begins afresh.
-        let least = if enough(from_call) { 2 } else { 4 };
+        // A few prompts that happen to grow say little where each begins afresh.
+        let least = if enough(from_call) { 2 } else { 6 };
         let is_volatile = runs[0].1 && kept.len() >= least && enough(runs.len()) && enough(grown);
         is_volatile.then_some(runs[0].0)
     }

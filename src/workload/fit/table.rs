@@ -15,7 +15,8 @@ const MEAN_SLACK: f64 = 0.005;
 
 /// The points of a table.
 pub const POINTS: [f64; 8] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
-/// The points where those leave the mean wrong.
+/// The points where those leave the mean wrong, with so many values at least.
+const MANY: u64 = 50;
 const MORE_POINTS: [f64; 17] =
     [0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975, 0.99, 0.998];
 
@@ -69,14 +70,13 @@ fn table(cells: &Cells, is_count: bool) -> Dist {
         Some(Dist { family: Family::Quantiles(table), plus, least: min, cap: max })
     };
     let off = |dist: &Dist| (dist.mean() - dist.plus - cells.mean).abs() / cells.mean;
-    let tries = [
-        of(&POINTS, Some(cells.mean)),
-        of(&MORE_POINTS, Some(cells.mean)),
-        of(&POINTS, None),
-        of(&MORE_POINTS, None),
-    ];
+    let more: &[f64] = if cells.count < MANY { &POINTS } else { &MORE_POINTS };
+    let tries = [(&POINTS[..], true), (more, true), (&POINTS[..], false), (more, false)];
+    let tries = tries
+        .into_iter()
+        .filter_map(|(points, has_mean)| of(points, has_mean.then_some(cells.mean)));
     let mut best: Option<Dist> = None;
-    for dist in tries.into_iter().flatten() {
+    for dist in tries {
         if off(&dist) <= MEAN_SLACK {
             return dist;
         }

@@ -45,7 +45,7 @@ pub fn targets(comparison: &Comparison, source: &str) -> Vec<Target> {
             continue;
         };
         let Figures { p50, mean, .. } = row.trace;
-        let unmet = unmet(row.verdict, row.why.as_deref());
+        let unmet = unmet(row.verdict, row.why);
         let least = if row.quantity.is_count() { 1.0 } else { 0.0 };
         for (at, value, least) in [(At::Percentile(0.5), p50, least), (At::Mean, mean, 0.0)] {
             let within = (WITHIN * value).max(least);
@@ -56,7 +56,7 @@ pub fn targets(comparison: &Comparison, source: &str) -> Vec<Target> {
         let Some((_, quantity)) = SHARES.iter().find(|(own, _)| *own == row.share) else {
             continue;
         };
-        let unmet = unmet(row.verdict, row.why.as_deref());
+        let unmet = unmet(row.verdict, row.why);
         targets.push(target(*quantity, At::Total, row.trace, WITHIN * row.trace, unmet));
     }
     targets.sort_by(|a, b| a.name.cmp(&b.name));
