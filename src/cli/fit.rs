@@ -30,10 +30,10 @@ pub struct Args {
     /// Canonical trace: CSV, plain, gzip or zstd
     trace: PathBuf,
     /// The profile to write (NAME.toml); without this, only the distances are shown
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", value_parser = toml_path)]
     output: Option<PathBuf>,
     /// Name of the profile [default: the value of --profile-column, else the trace's file name]
-    #[arg(long, value_name = "NAME", conflicts_with = "each")]
+    #[arg(long, value_name = "NAME", conflicts_with = "each", value_parser = name)]
     name: Option<String>,
     /// Learn from the sessions that have this in the trace's `profile` column
     #[arg(long, value_name = "VALUE", conflicts_with = "each")]
@@ -227,9 +227,28 @@ impl Seen {
     }
 }
 
-/// A name as a profile may have it.
+/// Whether a profile's name may have this.
+fn is_fine(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+fn name(text: &str) -> std::result::Result<String, String> {
+    match !text.is_empty() && text.chars().all(is_fine) {
+        true => Ok(text.to_owned()),
+        false => Err("allowed: letters, digits, `-`, `_` and `.`".to_owned()),
+    }
+}
+
+fn toml_path(text: &str) -> std::result::Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().is_some_and(|extension| extension == "toml") {
+        true => Ok(path),
+        false => Err("a profile's file ends in .toml, by which `generate` knows it".to_owned()),
+    }
+}
+
+/// A name as a profile may have it, from one that a trace has.
 fn clean(name: &str) -> String {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name: String = name.chars().map(|c| if is_fine(c) { c } else { '-' }).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }

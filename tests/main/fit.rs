@@ -48,21 +48,26 @@ fn read(trace: &Trace) -> Readings {
     readings
 }
 
-fn about() -> About {
-    About { name: "learnt".into(), source: "a test".into(), start_hour: Some(0) }
-}
-
-/// Generates 2,000 sessions of a built-in profile, learns them, and generates as many again.
-fn there_and_back(name: &str) -> (Learnt, Comparison) {
-    let request = request(catalogue::profile(name).unwrap(), 2_000, 7);
+/// What is generated, read.
+fn made(request: &Request) -> Readings {
     let mut readings = Readings::default();
-    for item in Generator::new(&request) {
+    for item in Generator::new(request) {
         match item {
             Generated::Context(context, _) => readings.context(&context),
             Generated::Session(made) => readings.session(&made.session),
         }
     }
     readings.finish().unwrap();
+    readings
+}
+
+fn about() -> About {
+    About { name: "learnt".into(), source: "a test".into(), start_hour: Some(0) }
+}
+
+/// Generates 2,000 sessions of a built-in profile, learns them, and generates as many again.
+fn there_and_back(name: &str) -> (Learnt, Comparison) {
+    let readings = made(&request(catalogue::profile(name).unwrap(), 2_000, 7));
     let learnt = fit::learn(&readings, &about());
     let how = Play { sessions: 2_000, seed: 8, start_hour: 0 };
     let played = fit::play(&learnt.profile, &readings, &how, || ()).unwrap();
@@ -76,6 +81,11 @@ fn hold(comparison: &Comparison, learnt_ks: f64, derived_ks: f64, prompts: f64) 
     // Which of the two a prompt is that starts anew is told by its length alone.
     let told_by_length = [Quantity::Compacted, Quantity::ReplacedTokens];
     for row in comparison.rows.iter().filter(|row| row.trace.n >= 1_000) {
+        // Groups of subagents that are drawn on one call by chance are read as one.
+        if row.quantity == Quantity::SpawnsTogether {
+            assert_eq!(row.trace.p50, row.generated.unwrap().p50);
+            continue;
+        }
         let (name, distance) = (row.quantity.name(), row.distance.unwrap());
         let bound = if row.quantity.is_drawn() { learnt_ks } else { derived_ks };
         assert!(distance.ks <= bound, "{name}: {} above {bound}", distance.ks);
@@ -137,33 +147,25 @@ fn agentx_sessions_come_back() {
 
 #[test]
 fn people_and_their_hours_are_found() {
-    let profile = catalogue::profile("chat").unwrap();
-    let population = Population::Developers { developers: 100, days: 14 };
-    let start_hour = 24 * 2;
-    let request = Request { population, start_hour, ..request(profile, 0, 3) };
-    let mut readings = Readings::default();
-    for item in Generator::new(&request) {
-        match item {
-            Generated::Context(context, _) => readings.context(&context),
-            Generated::Session(made) => readings.session(&made.session),
+    for (_, hours) in Hours::WORDS {
+        let profile = Profile { hours, ..catalogue::profile("chat").unwrap() };
+        let population = Population::Developers { developers: 100, days: 14 };
+        let start_hour = 24 * 2;
+        let request = Request { population, start_hour, ..request(profile, 0, 3) };
+        let readings = made(&request);
+        let learnt = fit::learn(&readings, &About { start_hour: Some(start_hour), ..about() });
+        let (built_in, learnt) = (&request.mix[0].0, learnt.profile);
+        assert_eq!(learnt.hours, hours);
+        for (key, within) in [(Key::StartsPerHour, 0.05), (Key::BurstCv, 0.05), (Key::Team, 0.1)] {
+            let (wanted, found) = (built_in.number(key), learnt.number(key));
+            assert!((found / wanted - 1.0).abs() < within, "{}: {found}", key.spec().name);
         }
+        let how = Play { sessions: 500, seed: 8, start_hour };
+        let played = fit::play(&learnt, &readings, &how, || ()).unwrap();
+        let peak = |readings: &Readings| readings.value(Share::PeakStarts).unwrap().0;
+        let (ours, theirs) = (peak(&readings), peak(&played));
+        assert!((theirs / ours - 1.0).abs() < 0.15, "{hours:?}: {ours}, {theirs}");
     }
-    readings.finish().unwrap();
-    let about = About { start_hour: Some(start_hour), ..about() };
-    let learnt = fit::learn(&readings, &about).profile;
-    let built_in = &request.mix[0].0;
-    assert_eq!((built_in.hours, learnt.hours), (Hours::Office, Hours::Office));
-    for key in [Key::StartsPerHour, Key::BurstCv] {
-        let (wanted, found) = (built_in.number(key), learnt.number(key));
-        assert!((found / wanted - 1.0).abs() < 0.05, "{}: {found}", key.spec().name);
-    }
-    let team = learnt.number(Key::Team);
-    assert!((team / built_in.number(Key::Team) - 1.0).abs() < 0.1, "{team}");
-    let how = Play { sessions: 2_000, seed: 8, start_hour };
-    let played = fit::play(&learnt, &readings, &how, || ()).unwrap();
-    let peak = |readings: &Readings| readings.value(Share::PeakStarts).unwrap().0;
-    let (ours, theirs) = (peak(&readings), peak(&played));
-    assert!(ours > 3.0 && (theirs / ours - 1.0).abs() < 0.15, "{ours}, {theirs}");
 }
 
 /// The eight percentiles of a table are those of the values, counted here in another way.
@@ -233,6 +235,12 @@ fn the_command_learns_from_an_import_and_what_it_writes_generates() {
     let output = rows.iter().find(|row| row["quantity"] == "output").unwrap();
     assert_eq!(output["trace"]["p50"], 243.0);
     assert!(output["ks"].as_f64().unwrap() < 0.1);
+    let page = fs::read_to_string(repository("docs/fit.md")).unwrap();
+    for object in [fitted, &rows[0], &fitted["shares"][0], &fitted["couplings"][0]] {
+        for key in object.as_object().unwrap().keys() {
+            assert!(page.contains(&format!("`{key}`")), "the page on fits lacks `{key}`");
+        }
+    }
 
     let generate = ["generate", "./mini.toml", "--sessions", "40", "-o", "again.csv.gz"];
     let run = tonnage(folder.path(), &generate).assert().success();
@@ -280,6 +288,7 @@ fn what_cannot_be_learnt_is_an_error_and_leaves_no_file() {
     for (args, said) in [
         (&["t.csv", "--profile-column", "chats"][..], "did you mean `chat`?"),
         (&["t.csv", "--tenant", "bleu"][..], "did you mean `blue`?"),
+        (&["t.csv", "--name", "a b"][..], "letters, digits"),
         (&["empty.csv"][..], "empty.csv"),
         (&["none.csv"][..], "none.csv"),
     ] {
