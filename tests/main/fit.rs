@@ -148,7 +148,8 @@ fn agentx_sessions_come_back() {
 #[test]
 fn people_and_their_hours_are_found() {
     for (_, hours) in Hours::WORDS {
-        let profile = Profile { hours, ..catalogue::profile("chat").unwrap() };
+        let mut profile = catalogue::profile("chat").unwrap();
+        profile.hours = hours;
         let population = Population::Developers { developers: 100, days: 14 };
         let start_hour = 24 * 2;
         let request = Request { population, start_hour, ..request(profile, 0, 3) };
