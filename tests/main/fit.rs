@@ -301,6 +301,30 @@ fn what_cannot_be_learnt_is_an_error_and_leaves_no_file() {
     }
 }
 
+/// The largest numbers that a trace can hold, empty prompts and names, sessions without a main agent.
+const EXTREME: &str = "\
+@x,,,,,,,,,,,,,0,1000000000,,,
+a,0,0,,0,user,0,0,,,u,,@x,1000000000,1000000000,1000000000,1000000,ok
+a,1,3000000000,0,3000000000,tool,0,0,,,u,,,0,0,0,,ok
+a,2,3000000000,1,0,tool,1000000,0,m,,u,,0,900000000,1000000000,0,,failed
+b,0,3100000000,,0,user,0,0,,,u,,@x,0,0,0,0,aborted
+c,0,3100000000,,0,tool,3,1000000,,,u,,@x,0,0,0,0,aborted
+d,0,3100000000,,0,user,7,0,m,,u,,,0,1,1,0,ok
+d,1,3100000000,,3000000000,user,8,0,m,,u,,0,1,1000000000,5,0,ok
+";
+
+#[test]
+fn extreme_traces_are_learnt_too() {
+    let folder = TempDir::new().unwrap();
+    let head = MIXED.lines().next().unwrap();
+    fs::write(folder.path().join("t.csv"), format!("{head}\n{EXTREME}")).unwrap();
+    let run = tonnage(folder.path(), &["fit", "t.csv", "-o", "t.toml"]).assert().success();
+    let report = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    assert!(report.contains("without a main agent, left out: 1\n"), "{report}");
+    let generate = ["generate", "./t.toml", "--sessions", "50", "-o", "again.csv"];
+    tonnage(folder.path(), &generate).assert().success();
+}
+
 proptest! {
     #![proptest_config(config(200))]
 

@@ -239,22 +239,25 @@ impl Learner<'_> {
     fn left_out(&mut self) {
         let left_out = self.readings.left_out;
         for (n, what) in [
-            (left_out.sessions, "sessions without a main agent are left out"),
-            (left_out.shrunk, "prompts that keep most and do not grow are not learnt"),
+            (left_out.sessions, "sessions without a main agent, left out"),
+            (
+                left_out.shrunk,
+                "prompts that keep most of the one before and do not grow, not learnt",
+            ),
             (
                 left_out.edited,
-                "prompts change their history somewhere behind its middle: learnt as growth, so \
-                 more of it hits a cache than in the trace",
+                "prompts that change their history behind its middle, learnt as growth, so that \
+                 more of them hits a cache than in the trace",
             ),
-            (left_out.gave_up, "calls failed and were not repeated: learnt as calls"),
+            (left_out.gave_up, "calls that failed and were not repeated, learnt as calls"),
             (
                 left_out.forks,
-                "subagents continue their parent's conversation: learnt as beginning with the \
-                 shared prefix",
+                "subagents that continue their parent's conversation, learnt as beginning with \
+                 the shared prefix",
             ),
         ] {
             if n > 0 {
-                self.warn(format!("{n} {what}"));
+                self.warn(format!("{what}: {n}"));
             }
         }
     }

@@ -139,3 +139,29 @@ b,0,1,,0,user,0,0,m,y,,p,,0,900,10,,ok,
     assert_eq!(takes(Some("p"), Some("y")), [false, true]);
     assert_eq!(takes(Some("q"), None), [false, false]);
 }
+
+/// So many sessions of one call with prompts of 1,000 tokens and more, each so many times longer.
+fn one_call_each(sessions: u64, factor: u64) -> Readings {
+    let row = |n: u64| format!("s{n},0,{n},,0,user,0,0,m,,,,,0,{},9,,ok,\n", factor * (1_000 + n));
+    read(&trace(&(0..sessions).map(row).collect::<String>()))
+}
+
+#[test]
+fn a_trace_is_close_to_itself_and_off_from_another() {
+    let verdicts = |comparison: &Comparison| {
+        let rows = comparison.rows.iter().map(|row| row.verdict);
+        rows.chain(comparison.shares.iter().map(|row| row.verdict)).collect::<Vec<_>>()
+    };
+    let readings = one_call_each(100, 1);
+    let itself = compare(&readings, &readings);
+    assert!(verdicts(&itself).iter().all(|verdict| *verdict == Verdict::Close), "{itself:?}");
+    assert!(itself.rows.iter().all(|row| row.distance.unwrap().ks == 0.0));
+    let other = compare(&readings, &one_call_each(100, 2));
+    let prompt = other.rows.iter().find(|row| row.quantity == Quantity::Prompt).unwrap();
+    assert_eq!((prompt.verdict, prompt.why.is_some()), (Verdict::Off, true));
+    assert_eq!(prompt.distance.unwrap().moved, Some(1.0));
+    // Of four sessions nothing can be told.
+    let few = compare(&one_call_each(2, 1), &one_call_each(2, 2));
+    let prompt = few.rows.iter().find(|row| row.quantity == Quantity::Prompt).unwrap();
+    assert_eq!(prompt.verdict, Verdict::Sampling);
+}
