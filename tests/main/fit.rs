@@ -301,7 +301,7 @@ fn what_cannot_be_learnt_is_an_error_and_leaves_no_file() {
     }
 }
 
-/// The largest numbers that a trace can hold, empty prompts and names, sessions without a main agent.
+/// The largest numbers that a trace can hold, empty prompts and names, no main agent.
 const EXTREME: &str = "\
 @x,,,,,,,,,,,,,0,1000000000,,,
 a,0,0,,0,user,0,0,,,u,,@x,1000000000,1000000000,1000000000,1000000,ok
