@@ -11,6 +11,7 @@ use crate::diag::Result;
 
 mod conform;
 mod export;
+mod fit;
 mod generate;
 mod import;
 mod memory;
@@ -43,6 +44,8 @@ enum Command {
     Export(export::Args),
     /// Make a trace from a workload profile, and hold it against published figures
     Generate(Box<generate::Args>),
+    /// Learn a workload profile from a trace, and show how well it makes traces like it
+    Fit(fit::Args),
     /// Describe a trace: counts, percentiles, sharing, cache hits by size
     Stats(stats::Args),
     /// Make one trace of another, or check one
@@ -84,6 +87,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Fit(args) => fit::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Conform(args) => conform::run(&args),

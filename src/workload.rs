@@ -3,10 +3,11 @@
 //!
 //! [`profile`] holds what is known about a kind of work as data, [`generate`] turns profiles and
 //! [`people`] into a trace, and [`measure`] holds that trace against the published figures that
-//! the profile names as its targets.
+//! the profile names as its targets. [`fit`] goes the other way: from a trace to a profile.
 
 pub mod catalogue;
 pub mod dist;
+pub mod fit;
 pub mod generate;
 pub mod hours;
 pub mod measure;

@@ -6,6 +6,7 @@ mod main {
     mod conformance;
     mod docs;
     mod faults;
+    mod fit;
     mod generate;
     mod given;
     mod golden;

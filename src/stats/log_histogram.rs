@@ -49,6 +49,12 @@ impl LogHistogram {
         (self.total > 0).then(|| self.sum as f64 / self.total as f64)
     }
 
+    /// Every bucket that has samples, in ascending order: its middle, and how many.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, count)| (middle(bucket), *count))
+    }
+
     /// The nearest-rank quantile, as the middle of its bucket. `None` without samples.
     ///
     /// # Panics
@@ -118,6 +124,7 @@ mod tests {
         assert_eq!((odd.count(), odd.mean()), (100, Some(50.5)));
         assert_eq!((odd.quantile(0.07), odd.quantile(0.5)), (Some(7.0), Some(50.0)));
         assert_eq!((odd.quantile(0.0), odd.quantile(1.0)), (Some(1.0), Some(100.0)));
+        assert!(odd.buckets().map(|(at, count)| (at as u64, count)).eq((1..=100).map(|n| (n, 1))));
         assert_eq!(
             (LogHistogram::default().quantile(0.5), LogHistogram::default().mean()),
             (None, None)

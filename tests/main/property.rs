@@ -122,7 +122,8 @@ fn grow(seed: &CallSeed, number: usize, earlier: &[Call]) -> Call {
     grown
 }
 
-pub(super) fn any_trace() -> impl Strategy<Value = Trace> {
+/// Any small trace that keeps the rules, whatever its calls are.
+pub fn any_trace() -> impl Strategy<Value = Trace> {
     let session = (0u64..30, prop::collection::vec(call_seed(), 1..7));
     prop::collection::vec(session, 1..12).prop_map(|seeds| {
         let mut sessions: Vec<(u64, Vec<Call>)> = Vec::new();
