@@ -4,6 +4,7 @@
 mod main {
     mod bad_input;
     mod conformance;
+    mod copilot_hits;
     mod docs;
     mod faults;
     mod fit;
