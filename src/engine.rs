@@ -6,7 +6,9 @@
 //! reference that takes one step at a time.
 
 pub mod batch;
+pub mod cache;
 pub mod config;
+pub mod extents;
 pub mod kv;
 pub mod metrics;
 pub mod plain;

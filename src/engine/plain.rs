@@ -6,7 +6,9 @@
 //! enters the one after the next.
 
 use super::batch::{Batch, Output, RowKind};
+use super::cache::BlockCache;
 use super::config::EngineConfig;
+use super::kv::KvCache;
 use super::metrics::EngineMetrics;
 use super::request::{Effect, Request, StepSummary};
 use super::scheduler::Scheduler;
@@ -17,8 +19,8 @@ use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
 /// One engine that takes every step by itself.
 #[derive(Debug)]
-pub struct PlainEngine {
-    scheduler: Scheduler,
+pub struct PlainEngine<C: BlockCache = KvCache> {
+    scheduler: Scheduler<C>,
     cost: StepCost,
     /// The batch that runs, if `due` is the end of a step.
     running: Batch,
@@ -31,11 +33,19 @@ pub struct PlainEngine {
 }
 
 impl PlainEngine {
-    /// An idle engine with an empty cache.
+    /// An idle engine with an empty cache that is kept block by block.
     #[must_use]
     pub fn new(config: EngineConfig, cost: StepCost) -> Self {
+        Self::with_cache(config, cost)
+    }
+}
+
+impl<C: BlockCache> PlainEngine<C> {
+    /// An idle engine with an empty cache of this kind.
+    #[must_use]
+    pub fn with_cache(config: EngineConfig, cost: StepCost) -> Self {
         Self {
-            scheduler: Scheduler::new(config),
+            scheduler: Scheduler::with_cache(config),
             cost,
             running: Batch::default(),
             queued: Batch::default(),
@@ -178,7 +188,7 @@ fn tell(batch: &Batch, effects: &mut Vec<Effect>) {
     }
 }
 
-impl Engine for PlainEngine {
+impl<C: BlockCache> Engine for PlainEngine<C> {
     fn submit(&mut self, now: Time, request: Request) {
         self.scheduler.add(request);
         self.due.get_or_insert(Due::StepStarts(now));

@@ -9,15 +9,16 @@
 use std::collections::VecDeque;
 
 use super::batch::{Batch, Output, PrefixCounters, Row, RowKind, Slot};
+use super::cache::BlockCache;
 use super::config::{EngineConfig, Policy};
-use super::kv::{BlockId, KvCache};
+use super::kv::KvCache;
 use super::request::Request;
-use crate::trace::lineage::{BlockKey, Path};
+use crate::trace::lineage::Path;
 use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, Time, Tokens};
 
 #[derive(Debug)]
-struct State {
+struct State<H> {
     request: Request,
     /// Order of handing over: decides ties.
     arrival: u64,
@@ -26,9 +27,9 @@ struct State {
     /// batch, although nobody has seen them.
     in_flight: u64,
     computed: u64,
-    blocks: Vec<BlockId>,
+    blocks: H,
     /// Blocks set aside for layers with a sliding window.
-    window: Vec<BlockId>,
+    window: H,
     /// Leading blocks whose content is in the cache under its key.
     cached_blocks: u64,
     preemptions: u32,
@@ -38,7 +39,7 @@ struct State {
     last_output: Time,
 }
 
-impl State {
+impl<H> State<H> {
     fn known(&self) -> u64 {
         self.request.prompt.0 + self.outputs
     }
@@ -63,30 +64,39 @@ impl State {
 struct Blocked {
     slot: Slot,
     released: u64,
-    next_key: Option<BlockKey>,
+    /// The block that would make its hit longer, if it may be longer.
+    next: Option<u64>,
 }
 
 /// The scheduler of one engine, with its KV cache.
 #[derive(Debug)]
-pub struct Scheduler {
+pub struct Scheduler<C: BlockCache = KvCache> {
     config: EngineConfig,
-    kv: KvCache,
-    table: Vec<Option<State>>,
+    kv: C,
+    table: Vec<Option<State<C::Held>>>,
     empty_slots: Vec<Slot>,
     waiting: VecDeque<Slot>,
     running: Vec<Slot>,
     arrivals: u64,
     blocked: Option<Blocked>,
-    hits: Vec<BlockId>,
+    hits: C::Hits,
     /// Releases at the last look at every block.
     checked_at: u64,
 }
 
 impl Scheduler {
-    /// A scheduler without requests.
+    /// A scheduler without requests, with a KV cache block by block.
     #[must_use]
     pub fn new(config: EngineConfig) -> Self {
-        let kv = KvCache::new(config.pool, config.block_size, config.enable_prefix_caching);
+        Self::with_cache(config)
+    }
+}
+
+impl<C: BlockCache> Scheduler<C> {
+    /// A scheduler without requests, with the KV cache of this kind.
+    #[must_use]
+    pub fn with_cache(config: EngineConfig) -> Self {
+        let kv = C::new(config.pool, config.block_size, config.enable_prefix_caching);
         Self {
             config,
             kv,
@@ -96,7 +106,7 @@ impl Scheduler {
             running: Vec::new(),
             arrivals: 0,
             blocked: None,
-            hits: Vec::new(),
+            hits: C::Hits::default(),
             checked_at: 0,
         }
     }
@@ -109,7 +119,7 @@ impl Scheduler {
 
     /// The engine's KV cache.
     #[must_use]
-    pub fn kv(&self) -> &KvCache {
+    pub fn kv(&self) -> &C {
         &self.kv
     }
 
@@ -154,8 +164,8 @@ impl Scheduler {
             outputs: 0,
             in_flight: 0,
             computed: 0,
-            blocks: Vec::new(),
-            window: Vec::new(),
+            blocks: C::Held::default(),
+            window: C::Held::default(),
             cached_blocks: 0,
             preemptions: 0,
             prefilled: 0,
@@ -180,17 +190,16 @@ impl Scheduler {
     /// Puts content into the cache as if somebody had computed it and let go of it: the first
     /// `tokens` of `path`, in whole blocks.
     pub fn warm(&mut self, path: &Path, tokens: Tokens) {
-        let whole = tokens.blocks_floor(self.config.block_size).0;
-        let mut held = Vec::new();
-        let missing: Vec<_> = path
-            .block_keys(self.config.block_size)
-            .take(whole as usize)
-            .filter(|&key| !self.kv.is_cached(key))
-            .collect();
-        self.kv.allocate(Blocks(missing.len() as u64), &mut held);
-        for (block, key) in held.iter().zip(missing) {
-            self.kv.insert(*block, key);
+        let whole = tokens.min(path.len()).blocks_floor(self.config.block_size).0;
+        if !self.config.enable_prefix_caching {
+            return;
         }
+        self.kv.lookup(path, whole, &mut self.hits);
+        let cached = C::hit_blocks(&self.hits);
+        let mut held = C::Held::default();
+        self.kv.touch(path, &self.hits, &mut held);
+        self.kv.allocate(Blocks(whole) - cached, &mut held);
+        self.kv.insert(path, cached.0, whole, &mut held);
         self.kv.release(&mut held);
     }
 
@@ -277,7 +286,7 @@ impl Scheduler {
     ) -> bool {
         let needed = Tokens(self.state(slot).computed + tokens);
         let needed = needed.blocks_ceil(self.config.block_size);
-        let held = Blocks(self.state(slot).blocks.len() as u64);
+        let held = C::held_blocks(&self.state(slot).blocks);
         while needed.saturating_sub(held) > self.kv.free_blocks() {
             let victim = self.victim();
             let at = self.running.iter().position(|&slot| slot == victim);
@@ -346,20 +355,19 @@ impl Scheduler {
         // At least the last token is computed, so that there is something to sample from.
         let limit = (known - 1) / block_size;
         let mut hits = std::mem::take(&mut self.hits);
-        hits.clear();
         self.kv.lookup(&self.state(slot).request.path, limit, &mut hits);
-        let cached = hits.len() as u64 * block_size;
+        let hit_blocks = C::hit_blocks(&hits);
+        let cached = hit_blocks.tokens(block_size).0;
         let tokens = self.capped(known - cached, cached, budget);
         if !self.fits(slot, &hits, cached + tokens, limit) {
             self.hits = hits;
             return None;
         }
-        self.kv.touch(&hits);
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
+        self.kv.touch(&state.request.path, &hits, &mut state.blocks);
         self.kv.allocate(self.config.window_blocks, &mut state.window);
-        state.blocks.extend_from_slice(&hits);
         state.computed = cached;
-        state.cached_blocks = hits.len() as u64;
+        state.cached_blocks = hit_blocks.0;
         let resumed = state.preemptions > 0;
         if !resumed {
             state.cached = Tokens(cached);
@@ -382,23 +390,22 @@ impl Scheduler {
     }
 
     /// The gates of an admission: the whole present length, if asked for, and this step's tokens.
-    fn fits(&mut self, slot: Slot, hits: &[BlockId], upto: u64, limit: u64) -> bool {
+    fn fits(&mut self, slot: Slot, hits: &C::Hits, upto: u64, limit: u64) -> bool {
         let block_size = self.config.block_size;
-        let mut reserved = self.kv.count_free(hits) + self.config.window_blocks;
+        let path = &self.state(slot).request.path;
+        let mut reserved = self.kv.count_free(path, hits) + self.config.window_blocks;
         if !self.running.is_empty() {
             reserved += self.config.watermark_blocks();
         }
         let free = self.kv.free_blocks();
-        let hit_blocks = Blocks(hits.len() as u64);
+        let hit_blocks = C::hit_blocks(hits);
         let lacks = |tokens: u64| {
             let needed = Tokens(tokens).blocks_ceil(block_size);
             needed.saturating_sub(hit_blocks) + reserved > free
         };
         if self.config.scheduler_reserve_full_isl && lacks(self.state(slot).known()) {
-            let next = hits.len() as u64;
-            let path = &self.state(slot).request.path;
-            let next_key = path.block_key(next, block_size).filter(|_| next < limit);
-            self.blocked = Some(Blocked { slot, released: self.kv.released_total(), next_key });
+            let next = Some(hit_blocks.0).filter(|&next| next < limit);
+            self.blocked = Some(Blocked { slot, released: self.kv.released_total(), next });
             return false;
         }
         !lacks(upto)
@@ -408,7 +415,9 @@ impl Scheduler {
         let still = self.blocked.is_some_and(|blocked| {
             blocked.slot == slot
                 && blocked.released == self.kv.released_total()
-                && blocked.next_key.is_none_or(|key| !self.kv.is_cached(key))
+                && blocked
+                    .next
+                    .is_none_or(|next| !self.kv.is_cached(&self.state(slot).request.path, next))
         });
         if !still {
             self.blocked = None;
@@ -421,7 +430,7 @@ impl Scheduler {
     fn take_blocks(&mut self, slot: Slot, upto: u64) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         let needed = Tokens(upto).blocks_ceil(self.config.block_size);
-        let missing = needed.saturating_sub(Blocks(state.blocks.len() as u64));
+        let missing = needed.saturating_sub(C::held_blocks(&state.blocks));
         self.kv.allocate(missing, &mut state.blocks);
         let known = upto.min(state.known());
         self.cache_blocks(slot, known);
@@ -431,14 +440,9 @@ impl Scheduler {
     fn cache_blocks(&mut self, slot: Slot, upto: u64) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         let full = upto / self.config.block_size;
-        while state.cached_blocks < full {
-            let block = state.cached_blocks;
-            let key = state.request.path.block_key(block, self.config.block_size);
-            self.kv.insert(
-                state.blocks[block as usize],
-                key.expect("a request's path holds its prompt and its output"),
-            );
-            state.cached_blocks += 1;
+        if state.cached_blocks < full {
+            self.kv.insert(&state.request.path, state.cached_blocks, full, &mut state.blocks);
+            state.cached_blocks = full;
         }
     }
 
@@ -461,7 +465,7 @@ impl Scheduler {
             state.last_output = now;
             let ends = state.outputs >= state.request.output.0 || state.known() >= max_model_len;
             let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
-            if self.config.async_scheduling && !state.blocks.is_empty() {
+            if self.config.async_scheduling && C::held_blocks(&state.blocks) > Blocks::ZERO {
                 // What was scheduled before its content was known can be hit from here on.
                 let known = state.computed - state.in_flight;
                 self.cache_blocks(row.slot, known);
@@ -503,7 +507,7 @@ impl Scheduler {
         }
     }
 
-    fn state(&self, slot: Slot) -> &State {
+    fn state(&self, slot: Slot) -> &State<C::Held> {
         self.table[slot as usize].as_ref().expect("the slot is taken")
     }
 
@@ -528,7 +532,9 @@ impl Scheduler {
     /// If the books do not balance.
     pub fn check_blocks(&self) {
         let states = self.table.iter().flatten();
-        let held = states.map(|state| (state.blocks.len() + state.window.len()) as u64).sum();
-        self.kv.check(held);
+        let held = states
+            .map(|state| C::held_blocks(&state.blocks) + C::held_blocks(&state.window))
+            .sum::<Blocks>();
+        self.kv.check(held.0);
     }
 }

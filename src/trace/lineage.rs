@@ -130,7 +130,9 @@ impl Path {
     }
 }
 
-fn key(segment: SegmentId, block: u64) -> BlockKey {
+/// The key of a block whose last token is in `segment`.
+#[must_use]
+pub(crate) fn key(segment: SegmentId, block: u64) -> BlockKey {
     debug_assert!(block < 1 << 32, "a context of more than 2^32 blocks");
     BlockKey(u64::from(segment.0) << 32 | block)
 }
