@@ -51,6 +51,10 @@ pub struct ScenarioArgs {
     /// the scenario
     #[arg(long = "slo", value_name = "TARGET")]
     slo: Vec<String>,
+    /// Simulate every step of every engine by itself, as the reference does: slower, and the same
+    /// result
+    #[arg(long)]
+    every_step: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -76,7 +80,7 @@ impl ScenarioArgs {
         };
         let scenario = Scenario::parse(&text, &name, &overrides)?;
         let trace = self.load_trace(&scenario)?;
-        let case = Case::new(scenario, &trace, &self.slo)?;
+        let case = Case::new(scenario, &trace, &self.slo)?.every_step(self.every_step);
         Ok((case, trace))
     }
 

@@ -292,10 +292,10 @@ impl BlockCache for ExtentCache {
     }
 
     fn insert(&mut self, path: &Path, from: u64, to: u64, held: &mut Held) {
-        debug_assert!(held.full == from, "blocks are filled in order");
         if !self.caching || from >= to {
             return;
         }
+        debug_assert!(held.full == from, "blocks are filled in order");
         held.full = to;
         held.blank -= to - from;
         if held.mark == 0 {

@@ -12,7 +12,7 @@ use super::kv::KvCache;
 use super::metrics::EngineMetrics;
 use super::request::{Effect, Request, StepSummary};
 use super::scheduler::Scheduler;
-use super::step_time::StepCost;
+use super::step_time::{Carry, StepCost};
 use super::{Due, Engine, Stuck, StuckCause};
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Span, Time, Tokens};
@@ -22,6 +22,9 @@ use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 pub struct PlainEngine<C: BlockCache = KvCache> {
     scheduler: Scheduler<C>,
     cost: StepCost,
+    carry: Carry,
+    /// The same of the steps' decodes.
+    decode_carry: Carry,
     /// The batch that runs, if `due` is the end of a step.
     running: Batch,
     /// With async scheduling: the batch that runs next. Empty if there is none.
@@ -47,6 +50,8 @@ impl<C: BlockCache> PlainEngine<C> {
         Self {
             scheduler: Scheduler::with_cache(config),
             cost,
+            carry: Carry::default(),
+            decode_carry: Carry::default(),
             running: Batch::default(),
             queued: Batch::default(),
             outputs: Vec::new(),
@@ -54,6 +59,12 @@ impl<C: BlockCache> PlainEngine<C> {
             stuck: None,
             metrics: EngineMetrics::default(),
         }
+    }
+
+    /// The engine's KV cache.
+    #[must_use]
+    pub fn kv(&self) -> &C {
+        self.scheduler.kv()
     }
 
     /// Starts the next batch, and with async scheduling schedules the one after it.
@@ -115,7 +126,7 @@ impl<C: BlockCache> PlainEngine<C> {
         self.stuck.get_or_insert(Stuck { head, cause, needed, blocks, running, waiting });
     }
 
-    fn price(&self) -> StepSummary {
+    fn price(&mut self) -> StepSummary {
         let mut load = self.cost.empty_load();
         let mut decode_load = self.cost.empty_load();
         let (mut decode_seqs, mut prefill_tokens) = (0, Tokens::ZERO);
@@ -129,11 +140,11 @@ impl<C: BlockCache> PlainEngine<C> {
                 prefill_tokens += row.tokens;
             }
         }
-        let span = self.cost.cost(&load).total();
+        let span = self.carry.step(self.cost.ticks(&load));
         let decode_span = match (decode_seqs, prefill_tokens.0) {
             (_, 0) => span,
             (0, _) => Span::ZERO,
-            _ => self.cost.cost(&decode_load).total().min(span),
+            _ => self.decode_carry.step(self.cost.ticks(&decode_load)),
         };
         StepSummary {
             span,
@@ -174,7 +185,7 @@ impl<C: BlockCache> PlainEngine<C> {
 }
 
 /// Tells who was preempted and who was admitted in a batch.
-fn tell(batch: &Batch, effects: &mut Vec<Effect>) {
+pub(super) fn tell(batch: &Batch, effects: &mut Vec<Effect>) {
     for &(request, lost) in &batch.preempted {
         effects.push(Effect::Preempted { request, lost });
     }

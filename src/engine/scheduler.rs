@@ -8,48 +8,64 @@
 
 use std::collections::VecDeque;
 
-use super::batch::{Batch, Output, PrefixCounters, Row, RowKind, Slot};
+use super::batch::{Batch, Output, Row, RowKind, Slot};
 use super::cache::BlockCache;
 use super::config::{EngineConfig, Policy};
 use super::kv::KvCache;
 use super::request::Request;
 use crate::trace::lineage::Path;
 use crate::trace::record::Finish;
-use crate::units::{Blocks, RequestId, Time, Tokens};
+use crate::units::{Blocks, RequestId, SegmentId, Time, Tokens};
 
 #[derive(Debug)]
-struct State<H> {
-    request: Request,
+pub(super) struct State<H> {
+    pub(super) request: Request,
     /// Order of handing over: decides ties.
-    arrival: u64,
-    outputs: u64,
+    pub(super) arrival: u64,
+    pub(super) outputs: u64,
     /// Tokens whose batch has been scheduled and not taken in: they count as known to the next
     /// batch, although nobody has seen them.
-    in_flight: u64,
-    computed: u64,
-    blocks: H,
+    pub(super) in_flight: u64,
+    pub(super) computed: u64,
+    pub(super) blocks: H,
     /// Blocks set aside for layers with a sliding window.
-    window: H,
+    pub(super) window: H,
     /// Leading blocks whose content is in the cache under its key.
-    cached_blocks: u64,
-    preemptions: u32,
-    prefilled: u64,
+    pub(super) cached_blocks: u64,
+    pub(super) preemptions: u32,
+    pub(super) prefilled: u64,
     /// Found in the cache at the first admission.
-    cached: Tokens,
-    last_output: Time,
+    pub(super) cached: Tokens,
+    pub(super) last_output: Time,
 }
 
 impl<H> State<H> {
-    fn known(&self) -> u64 {
+    pub(super) fn known(&self) -> u64 {
         self.request.prompt.0 + self.outputs
     }
 
     /// Whether the tokens in flight are its last: a batch more would be for nothing, and the limit
     /// says so beforehand.
-    fn ends_in_flight(&self) -> bool {
+    pub(super) fn ends_in_flight(&self) -> bool {
         self.in_flight > 0
             && self.request.finish == Finish::Length
             && self.outputs + self.in_flight >= self.request.output.0
+    }
+
+    /// The segments of the blocks that are not cached yet, of those that `end` tokens fill.
+    pub(super) fn segments_upto(
+        &self,
+        end: u64,
+        block_size: u64,
+    ) -> impl Iterator<Item = SegmentId> + Clone + '_ {
+        // By the last token of the first and of the last block.
+        let from = (self.cached_blocks + 1) * block_size;
+        let upto = end / block_size * block_size;
+        let runs = self.request.path.runs();
+        let first = runs.iter().rposition(|run| run.end.0 < from).map_or(0, |run| run + 1);
+        let start = move |run: usize| if run == 0 { 0 } else { runs[run - 1].end.0 };
+        let runs_of = (first..runs.len()).take_while(move |&run| from <= upto && start(run) < upto);
+        runs_of.map(move |run| runs[run].segment)
     }
 
     fn rank(&self) -> (i32, u64) {
@@ -61,27 +77,27 @@ impl<H> State<H> {
 /// nothing has changed for it: blocks have only been taken since, and no block that would make
 /// its hit longer has been cached.
 #[derive(Clone, Copy, Debug)]
-struct Blocked {
-    slot: Slot,
-    released: u64,
+pub(super) struct Blocked {
+    pub(super) slot: Slot,
+    pub(super) released: u64,
     /// The block that would make its hit longer, if it may be longer.
-    next: Option<u64>,
+    pub(super) next: Option<u64>,
 }
 
 /// The scheduler of one engine, with its KV cache.
 #[derive(Debug)]
 pub struct Scheduler<C: BlockCache = KvCache> {
-    config: EngineConfig,
-    kv: C,
-    table: Vec<Option<State<C::Held>>>,
-    empty_slots: Vec<Slot>,
-    waiting: VecDeque<Slot>,
-    running: Vec<Slot>,
-    arrivals: u64,
-    blocked: Option<Blocked>,
-    hits: C::Hits,
+    pub(super) config: EngineConfig,
+    pub(super) kv: C,
+    pub(super) table: Vec<Option<State<C::Held>>>,
+    pub(super) empty_slots: Vec<Slot>,
+    pub(super) waiting: VecDeque<Slot>,
+    pub(super) running: Vec<Slot>,
+    pub(super) arrivals: u64,
+    pub(super) blocked: Option<Blocked>,
+    pub(super) hits: C::Hits,
     /// Releases at the last look at every block.
-    checked_at: u64,
+    pub(super) checked_at: u64,
 }
 
 impl Scheduler {
@@ -205,16 +221,19 @@ impl<C: BlockCache> Scheduler<C> {
 
     /// Decides the next step.
     pub fn schedule(&mut self, batch: &mut Batch) {
-        batch.rows.clear();
-        batch.preempted.clear();
-        batch.counters = PrefixCounters::default();
-        batch.outgrown = None;
+        batch.clear();
         let mut budget = self.config.max_num_batched_tokens.0;
         self.schedule_running(&mut budget, batch);
         // A step that had to take blocks away admits nobody.
         if batch.preempted.is_empty() {
             self.schedule_waiting(&mut budget, batch);
         }
+        self.commit(batch);
+        self.check_books(batch);
+    }
+
+    /// The rows of a step count as computed from here on.
+    pub(super) fn commit(&mut self, batch: &mut Batch) {
         for row in &mut batch.rows {
             let state = self.table[row.slot as usize].as_mut().expect("the slot is taken");
             state.computed += row.tokens.0;
@@ -227,7 +246,6 @@ impl<C: BlockCache> Scheduler<C> {
                 state.prefilled += row.tokens.0;
             }
         }
-        self.check_books(batch);
     }
 
     fn schedule_running(&mut self, budget: &mut u64, batch: &mut Batch) {
@@ -349,7 +367,7 @@ impl<C: BlockCache> Scheduler<C> {
     }
 
     /// Gives the head of the queue its hits and its first blocks. `None` if they do not fit.
-    fn admit(&mut self, slot: Slot, budget: u64, batch: &mut Batch) -> Option<u64> {
+    pub(super) fn admit(&mut self, slot: Slot, budget: u64, batch: &mut Batch) -> Option<u64> {
         let block_size = self.config.block_size;
         let known = self.state(slot).known();
         // At least the last token is computed, so that there is something to sample from.
@@ -411,7 +429,7 @@ impl<C: BlockCache> Scheduler<C> {
         !lacks(upto)
     }
 
-    fn is_still_blocked(&mut self, slot: Slot) -> bool {
+    pub(super) fn is_still_blocked(&mut self, slot: Slot) -> bool {
         let still = self.blocked.is_some_and(|blocked| {
             blocked.slot == slot
                 && blocked.released == self.kv.released_total()
@@ -427,7 +445,7 @@ impl<C: BlockCache> Scheduler<C> {
 
     /// Takes the blocks for the first `upto` tokens and caches those that are full by then: a
     /// block can be hit as soon as the step that fills it is scheduled.
-    fn take_blocks(&mut self, slot: Slot, upto: u64) {
+    pub(super) fn take_blocks(&mut self, slot: Slot, upto: u64) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         let needed = Tokens(upto).blocks_ceil(self.config.block_size);
         let missing = needed.saturating_sub(C::held_blocks(&state.blocks));
@@ -437,7 +455,7 @@ impl<C: BlockCache> Scheduler<C> {
     }
 
     /// Caches the blocks that the first `upto` tokens fill. Their content must be known.
-    fn cache_blocks(&mut self, slot: Slot, upto: u64) {
+    pub(super) fn cache_blocks(&mut self, slot: Slot, upto: u64) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         let full = upto / self.config.block_size;
         if state.cached_blocks < full {
@@ -448,42 +466,64 @@ impl<C: BlockCache> Scheduler<C> {
 
     /// Takes in what a step computed: tokens come out, requests end, their blocks become free.
     pub fn update(&mut self, now: Time, batch: &Batch, outputs: &mut Vec<Output>) {
-        let max_model_len = self.config.max_model_len.0;
         for row in batch.rows.iter().filter(|row| row.emits) {
-            // Without a request the token is for nothing: a stop token that nobody foresaw came
-            // out of the batch before, while this one was scheduled already.
-            let state = self.table[row.slot as usize].as_mut();
-            let Some(state) = state.filter(|state| state.arrival == row.arrival) else { continue };
-            state.in_flight -= 1;
-            state.outputs += 1;
-            outputs.push(if state.outputs == 1 {
-                let computed = state.request.prompt - state.cached;
-                Output::First { request: row.request, computed }
-            } else {
-                Output::Next { gap: now - state.last_output }
-            });
-            state.last_output = now;
-            let ends = state.outputs >= state.request.output.0 || state.known() >= max_model_len;
-            let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
-            if self.config.async_scheduling && C::held_blocks(&state.blocks) > Blocks::ZERO {
-                // What was scheduled before its content was known can be hit from here on.
-                let known = state.computed - state.in_flight;
-                self.cache_blocks(row.slot, known);
-            }
-            if ends {
-                outputs.push(Output::Last { request: row.request, output, prefilled });
-                self.finish(row.slot);
-            }
+            self.take_in(now, row, outputs);
         }
     }
 
-    fn finish(&mut self, slot: Slot) {
+    /// Takes in what came out of one row.
+    pub(super) fn take_in(&mut self, now: Time, row: &Row, outputs: &mut Vec<Output>) {
+        // Without a request the token is for nothing: a stop token that nobody foresaw came out of
+        // the batch before, while this one was scheduled already.
+        if !self.is_there(row) {
+            return;
+        }
+        let ends = self.next_output_ends(row.slot);
+        let asynchronous = self.config.async_scheduling;
+        let state = self.state_mut(row.slot);
+        state.in_flight -= 1;
+        state.outputs += 1;
+        outputs.push(if state.outputs == 1 {
+            let computed = state.request.prompt - state.cached;
+            Output::First { request: row.request, computed }
+        } else {
+            Output::Next { gap: now - state.last_output }
+        });
+        state.last_output = now;
+        let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
+        if asynchronous && C::held_blocks(&state.blocks) > Blocks::ZERO {
+            // What was scheduled before its content was known can be hit from here on.
+            let known = state.computed - state.in_flight;
+            self.cache_blocks(row.slot, known);
+        }
+        if ends {
+            outputs.push(Output::Last { request: row.request, output, prefilled });
+            self.finish(row.slot);
+        }
+    }
+
+    /// Whether the request of a row has not ended.
+    pub(super) fn is_there(&self, row: &Row) -> bool {
+        let state = self.table[row.slot as usize].as_ref();
+        state.is_some_and(|state| state.arrival == row.arrival)
+    }
+
+    /// Whether the next token that comes out of a request ends it.
+    pub(super) fn next_output_ends(&self, slot: Slot) -> bool {
+        let state = self.state(slot);
+        state.outputs + 1 >= state.request.output.0
+            || state.known() + 1 >= self.config.max_model_len.0
+    }
+
+    pub(super) fn finish(&mut self, slot: Slot) {
         let mut state = self.table[slot as usize].take().expect("a finished request is there");
         self.kv.release(&mut state.blocks);
         self.kv.release(&mut state.window);
-        self.running.retain(|&other| other != slot);
-        // The token that ends it may come out after it was preempted.
-        self.waiting.retain(|&other| other != slot);
+        match self.running.iter().position(|&other| other == slot) {
+            Some(at) => drop(self.running.remove(at)),
+            // The token that ends it may come out after it was preempted.
+            None => self.waiting.retain(|&other| other != slot),
+        }
         self.empty_slots.push(slot);
     }
 
@@ -493,7 +533,7 @@ impl<C: BlockCache> Scheduler<C> {
         self.waiting.insert(at, slot);
     }
 
-    fn row(&self, slot: Slot, tokens: u64, kind: RowKind) -> Row {
+    pub(super) fn row(&self, slot: Slot, tokens: u64, kind: RowKind) -> Row {
         let state = self.state(slot);
         Row {
             slot,
@@ -507,7 +547,11 @@ impl<C: BlockCache> Scheduler<C> {
         }
     }
 
-    fn state(&self, slot: Slot) -> &State<C::Held> {
+    pub(super) fn state_mut(&mut self, slot: Slot) -> &mut State<C::Held> {
+        self.table[slot as usize].as_mut().expect("the slot is taken")
+    }
+
+    pub(super) fn state(&self, slot: Slot) -> &State<C::Held> {
         self.table[slot as usize].as_ref().expect("the slot is taken")
     }
 

@@ -152,6 +152,7 @@ impl<'a, E: Engine> World<'a, E> {
 
     pub(super) fn finish(mut self) -> Run {
         let mut window = self.live.window;
+        self.settle(window.until);
         let last = self.records.calls.last().map_or(Time::ZERO, |call| call.ended);
         if window.until == Time::MAX {
             // A run without a set end is measured up to its last event, which may be a step that
