@@ -6,6 +6,7 @@
 //! the seed.
 
 pub mod admission;
+mod agenda;
 pub mod alone;
 mod clients;
 pub mod content;

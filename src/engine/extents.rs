@@ -29,6 +29,8 @@ use store::{Extent, NONE, Store};
 #[derive(Debug)]
 pub struct ExtentCache {
     block_size: u64,
+    /// The binary digits of the block size, if it is a power of two: shifts divide faster.
+    shift: Option<u32>,
     caching: bool,
     /// Blocks that there are, if they are limited.
     limit: Option<u64>,
@@ -79,7 +81,10 @@ impl ExtentCache {
 
     /// The number of the block that the token behind `tokens` tokens is in.
     fn whole(&self, tokens: Tokens) -> u32 {
-        tokens.blocks_floor(self.block_size).0 as u32
+        match self.shift {
+            Some(shift) => (tokens.0 >> shift) as u32,
+            None => tokens.blocks_floor(self.block_size).0 as u32,
+        }
     }
 
     /// The blocks that belong to a run of a path: those whose last token it holds.
@@ -180,6 +185,7 @@ impl BlockCache for ExtentCache {
         };
         Self {
             block_size,
+            shift: block_size.is_power_of_two().then(|| block_size.trailing_zeros()),
             caching,
             limit,
             created: 0,

@@ -65,6 +65,8 @@ pub struct FastEngine {
     runs: Vec<(StepRun, usize)>,
     /// The blocks held in them; a run's end where its number says.
     levels: Vec<Level>,
+    /// Room for the steps of a cycle in which blocks are taken.
+    cycle: Vec<(u64, u64)>,
     outputs: Vec<Output>,
     /// When outputs were last taken in.
     last_update: Time,
@@ -130,6 +132,7 @@ impl FastEngine {
             skip: None,
             runs: Vec::new(),
             levels: Vec::new(),
+            cycle: Vec::new(),
             outputs: Vec::new(),
             last_update: Time::ZERO,
             due: None,

@@ -96,6 +96,8 @@ pub struct Scheduler<C: BlockCache = KvCache> {
     pub(super) arrivals: u64,
     pub(super) blocked: Option<Blocked>,
     pub(super) hits: C::Hits,
+    /// What requests that ended have held: empty, and its memory is used again.
+    let_go: Vec<C::Held>,
     /// Releases at the last look at every block.
     pub(super) checked_at: u64,
 }
@@ -123,6 +125,7 @@ impl<C: BlockCache> Scheduler<C> {
             arrivals: 0,
             blocked: None,
             hits: C::Hits::default(),
+            let_go: Vec::new(),
             checked_at: 0,
         }
     }
@@ -180,7 +183,7 @@ impl<C: BlockCache> Scheduler<C> {
             outputs: 0,
             in_flight: 0,
             computed: 0,
-            blocks: C::Held::default(),
+            blocks: self.let_go.pop().unwrap_or_default(),
             window: C::Held::default(),
             cached_blocks: 0,
             preemptions: 0,
@@ -519,6 +522,7 @@ impl<C: BlockCache> Scheduler<C> {
         let mut state = self.table[slot as usize].take().expect("a finished request is there");
         self.kv.release(&mut state.blocks);
         self.kv.release(&mut state.window);
+        self.let_go.push(state.blocks);
         match self.running.iter().position(|&other| other == slot) {
             Some(at) => drop(self.running.remove(at)),
             // The token that ends it may come out after it was preempted.

@@ -2,12 +2,11 @@
 
 use super::admission::retry_after;
 use super::world::{Event, InFlight, Replica, World};
+use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
-use crate::engine::{Due, Engine};
 use crate::observe::records::{CallOutcome, CallRecord};
 use crate::observe::replica::{ReplicaUse, StepUse};
-use crate::queue::Phase;
-use crate::units::{Blocks, ReplicaId, RequestId, Time, Tokens};
+use crate::units::{Blocks, ReplicaId, RequestId, Span, Time, Tokens};
 
 impl<E: Engine> World<'_, E> {
     pub(super) fn enter_queue(&mut self, now: Time, request: RequestId) {
@@ -65,33 +64,15 @@ impl<E: Engine> World<'_, E> {
         play.calls[record.call as usize].fit.kept
     }
 
-    /// Puts what an engine does next into the queue, if it has changed.
     fn refresh(&mut self, replica: ReplicaId) {
-        let state = &mut self.replicas[replica.index()];
-        let due = state.engine.due();
-        if due == state.due {
-            return;
-        }
-        state.due = due;
-        state.number = state.number.wrapping_add(1);
-        let event = Event::Engine { replica, number: state.number };
-        match due {
-            Some(Due::StepEnds(at)) => self.queue.push(at, Phase::StepEnds, event),
-            Some(Due::StepStarts(at)) => self.queue.push(at, Phase::StepStarts, event),
-            None => {}
-        }
+        self.agenda.set(replica, self.replicas[replica.index()].engine.due());
     }
 
-    pub(super) fn advance(&mut self, now: Time, replica: ReplicaId, number: u32) {
-        let state = &mut self.replicas[replica.index()];
-        if state.number != number {
-            return;
-        }
+    pub(super) fn advance(&mut self, now: Time, replica: ReplicaId) {
         let mut effects = std::mem::take(&mut self.effects);
+        let state = &mut self.replicas[replica.index()];
         state.engine.advance(now, &mut effects);
         state.engine.take_runs(|run, levels| count_steps(&mut state.usage, run, levels));
-        // What was due is done, even where the same thing is due again at the same instant.
-        state.due = None;
         if let Some(stuck) = state.engine.stuck() {
             let record = &self.in_flight[stuck.head.index()].record;
             self.stuck = Some(format!(
@@ -181,10 +162,12 @@ fn count_steps(usage: &mut ReplicaUse, run: &StepRun, levels: &[Level]) {
         used_blocks: Blocks::ZERO,
         waiting: run.waiting,
     };
-    let mut series = run.series;
+    let (mut steps, mut start) = (0, Span::ZERO);
     let spans = levels.iter().map(|level| {
-        let span = series.sum(level.steps);
-        series = series.skip(level.steps);
+        steps += level.steps;
+        let end = run.series.sum(steps);
+        let span = end - start;
+        start = end;
         (level.used_blocks, span)
     });
     let each = run.each(levels).map(|(at, step)| (at, step_use(&step)));

@@ -29,10 +29,10 @@ impl Buckets {
         self.sum += sum;
     }
 
-    /// Whether both samples, and so all between them, are in one bucket.
+    /// The upper bound of the bucket of a sample; `None` for the last, which has none.
     #[must_use]
-    pub fn holds_together(&self, sample: u64, other: u64) -> bool {
-        self.bucket(sample) == self.bucket(other)
+    pub fn bound(&self, sample: u64) -> Option<u64> {
+        self.bounds.get(self.bucket(sample)).copied()
     }
 
     fn bucket(&self, sample: u64) -> usize {

@@ -222,17 +222,15 @@ impl FastEngine {
         }
     }
 
-    /// Labels what members have written of the content that a request may find.
+    /// Labels what members have written of a request's content: it may find it, or copy it.
     fn label_for(&mut self, slot: Slot) {
         if self.lock.writers.is_empty() {
             return;
         }
-        for run in (0..self.scheduler.state(slot).request.path.runs().len()).rev() {
+        for run in 0..self.scheduler.state(slot).request.path.runs().len() {
             let segment = self.scheduler.state(slot).request.path.runs()[run].segment;
-            match self.lock.writers.get(&segment).copied() {
-                Some(writer) => self.label(writer),
-                None if self.scheduler.kv.cached_upto(segment).is_some() => return,
-                None => {}
+            if let Some(&writer) = self.lock.writers.get(&segment) {
+                self.label(writer);
             }
         }
     }

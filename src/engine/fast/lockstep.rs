@@ -198,6 +198,11 @@ impl LockStep {
         u64::from(self.phases[remainder as usize])
     }
 
+    /// Ticks after which each member takes a block again.
+    pub(super) fn cycle(&self) -> u64 {
+        self.block_size
+    }
+
     /// Blocks that members take at each tick from `tick` on.
     pub(super) fn blocks_from(&self, tick: u64) -> impl Iterator<Item = u64> + '_ {
         let last = self.phases.len() - 1;

@@ -93,26 +93,24 @@ impl Skip {
         upto: u64,
         lock: &LockStep,
         block_size: u64,
+        cycle: &mut Vec<(u64, u64)>,
         levels: &mut Vec<Level>,
     ) -> Option<StepRun> {
         let first = self.told;
         if first >= upto {
             return None;
         }
-        let mut members = lock.blocks_from(self.tick + first);
-        let mut chunk = self.chunk.map(|chunk| chunk.blocks_from(first, block_size));
-        let mut steps = 0;
-        for _ in first..upto {
-            let taken =
-                members.next().unwrap_or(0) + chunk.as_mut().and_then(Iterator::next).unwrap_or(0);
-            if taken > 0 && steps > 0 {
-                levels.push(Level { steps, used_blocks: Blocks(self.used) });
-                steps = 0;
+        match self.chunk {
+            Some(chunk) => {
+                let members = lock.blocks_from(self.tick + first);
+                let taken = chunk.blocks_from(first, block_size).zip(members);
+                levels.extend(taken.take((upto - first) as usize).map(|(chunk, members)| {
+                    self.used += chunk + members;
+                    Level { steps: 1, used_blocks: Blocks(self.used) }
+                }));
             }
-            self.used += taken;
-            steps += 1;
+            None => self.tell_decodes(upto - first, lock, cycle, levels),
         }
-        levels.push(Level { steps, used_blocks: Blocks(self.used) });
         self.told = upto;
         Some(StepRun {
             at: self.start(first),
@@ -127,5 +125,36 @@ impl Skip {
             prefill_tokens: Tokens(self.chunk.map_or(0, |chunk| chunk.tokens)),
             ..StepRun::default()
         })
+    }
+
+    /// Appends the blocks held in the next `steps` steps, in which only decodes take any. `cycle`
+    /// is room to work in.
+    fn tell_decodes(
+        &mut self,
+        steps: u64,
+        lock: &LockStep,
+        cycle: &mut Vec<(u64, u64)>,
+        levels: &mut Vec<Level>,
+    ) {
+        // Each member takes a block again as many steps later as a block has tokens.
+        let length = lock.cycle();
+        cycle.clear();
+        let taken = (0..length.min(steps)).zip(lock.blocks_from(self.tick + self.told));
+        cycle.extend(taken.filter(|(_, taken)| *taken > 0));
+        let mut told = 0;
+        for first in (0..steps).step_by(length as usize) {
+            for &(offset, taken) in &*cycle {
+                let step = first + offset;
+                if step >= steps {
+                    break;
+                }
+                if step > told {
+                    levels.push(Level { steps: step - told, used_blocks: Blocks(self.used) });
+                    told = step;
+                }
+                self.used += taken;
+            }
+        }
+        levels.push(Level { steps: steps - told, used_blocks: Blocks(self.used) });
     }
 }

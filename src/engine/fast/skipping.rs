@@ -7,7 +7,7 @@ use crate::engine::config::Policy;
 use crate::engine::request::{Request, StepRun};
 use crate::engine::step_time::{Contexts, Series, Ticks};
 use crate::stats::Buckets;
-use crate::units::Time;
+use crate::units::{Span, Time};
 
 use super::skip::{Chunk, Skip};
 use super::{FastEngine, Price};
@@ -233,7 +233,9 @@ impl FastEngine {
     fn tell_steps(&mut self, steps: u64) {
         let Some(skip) = &mut self.skip else { return };
         let block_size = self.scheduler.config().block_size;
-        if let Some(run) = skip.tell(steps, &self.lock, block_size, &mut self.levels) {
+        if let Some(run) =
+            skip.tell(steps, &self.lock, block_size, &mut self.cycle, &mut self.levels)
+        {
             let run = StepRun {
                 running: self.scheduler.running() as u64,
                 waiting: self.scheduler.waiting() as u64,
@@ -272,18 +274,17 @@ impl FastEngine {
 
 /// Adds the spans of the first `steps` steps of a series, each as often as `weight`.
 fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, weight: u64) {
-    if steps == 0 {
-        return;
+    let (mut series, mut left) = (*series, steps);
+    while left > 0 {
+        let shortest = series.first.whole();
+        let bound = buckets.bound(shortest.0);
+        let together = bound.map_or(left, |bound| series.steps_within(Span(bound), left));
+        // One whose rounding decides between two buckets is added by itself.
+        let count = together.max(1);
+        let total = series.sum(count);
+        let sample = if together == 0 { total } else { shortest };
+        buckets.add_all(sample.0, count * weight, u128::from(total.0) * u128::from(weight));
+        series = series.skip(count);
+        left -= count;
     }
-    let (least, most) = series.bounds(steps);
-    if steps == 1 || buckets.holds_together(least.0, most.0) {
-        let total = series.sum(steps);
-        let sample = if steps == 1 { total } else { least };
-        let sum = u128::from(total.0) * u128::from(weight);
-        buckets.add_all(sample.0, steps * weight, sum);
-        return;
-    }
-    let half = steps / 2;
-    add_steps(buckets, series, half, weight);
-    add_steps(buckets, &series.skip(half), steps - half, weight);
 }
