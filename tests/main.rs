@@ -5,6 +5,7 @@ mod main {
     mod bad_input;
     mod conformance;
     mod docs;
+    mod fast;
     mod faults;
     mod given;
     mod golden;
