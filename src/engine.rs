@@ -6,7 +6,10 @@
 //! reference that takes one step at a time.
 
 pub mod batch;
+pub mod cache;
 pub mod config;
+pub mod extents;
+pub mod fast;
 pub mod kv;
 pub mod metrics;
 pub mod plain;
@@ -19,7 +22,7 @@ use std::fmt;
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Time, Tokens};
 use metrics::EngineMetrics;
-use request::{Effect, Request};
+use request::{Effect, Level, Request, StepRun};
 
 /// What an engine does next by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,17 @@ pub trait Engine {
 
     /// Does what is due now, appending what comes of it to `effects`.
     fn advance(&mut self, now: Time, effects: &mut Vec<Effect>);
+
+    /// Hands over the runs of equal steps that it has taken without telling each of them. They lie
+    /// before every effect of the last [`Self::advance`].
+    fn take_runs(&mut self, take: impl FnMut(&StepRun, &[Level])) {
+        let _ = take;
+    }
+
+    /// The run ends at `until`: what has begun before and was not done yet is done.
+    fn settle(&mut self, until: Time) {
+        let _ = until;
+    }
 
     /// Set once a request can never come to its end.
     fn stuck(&self) -> Option<Stuck>;

@@ -6,6 +6,7 @@
 //! happens is a function of the setup, the workload and the seed.
 
 pub mod admission;
+mod agenda;
 pub mod alone;
 mod clients;
 pub mod content;
@@ -25,7 +26,9 @@ use crate::config::api_time::ApiTime;
 use crate::config::scenario::{Client, Load, OnOverflow, RouterKind};
 use crate::engine::Engine;
 use crate::engine::config::EngineConfig;
+use crate::engine::fast::FastEngine;
 use crate::engine::metrics::EngineMetrics;
+use crate::engine::plain::PlainEngine;
 use crate::engine::step_time::StepCost;
 use crate::observe::records::Records;
 use crate::observe::replica::{ReplicaUse, Window};
@@ -67,6 +70,8 @@ pub struct Setup {
     /// One session alone, from time 0, with every kept token in the cache: how fast the work can
     /// go at all. Overrides the load.
     pub alone: Option<u32>,
+    /// Engines take every step by itself, as the reference does; the results are the same.
+    pub every_step: bool,
 }
 
 /// How far a run has come, for who watches it from another thread.
@@ -102,6 +107,17 @@ impl Run {
     #[must_use]
     pub fn evicted_blocks(&self) -> u64 {
         self.engines.iter().map(|engine| engine.evicted_blocks).sum()
+    }
+}
+
+/// Plays a workload on a fleet, with the engines that the setup asks for.
+pub fn simulate(setup: &Setup, workload: &Workload, progress: &Progress) -> Run {
+    if setup.every_step {
+        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
+        run(setup, workload, engine, progress)
+    } else {
+        let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
+        run(setup, workload, engine, progress)
     }
 }
 

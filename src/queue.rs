@@ -1,25 +1,12 @@
 //! The event queue: what happens next, in an order that never depends on anything but the events.
 //!
-//! Events come out by time; at one instant by [`Phase`]; within a phase in the order in which they
-//! were pushed. Time never goes back: pushing into the past is a fault of the caller and stops a
-//! debug build. An event that is no longer wanted is not searched for: its owner gives it a number
-//! and ignores it when it comes out.
+//! Events come out by time, at one instant in the order in which they were pushed. Time never goes
+//! back: pushing into the past is a fault of the caller and stops a debug build.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::units::Time;
-
-/// The order of what happens at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Engine steps end: tokens come out, blocks become free.
-    StepEnds,
-    /// Everything clients do: sessions start, calls arrive, answers are complete.
-    Arrivals,
-    /// Engine steps start, with all that has arrived by now.
-    StepStarts,
-}
 
 /// A queue of events of type `E`.
 #[derive(Debug)]
@@ -32,14 +19,13 @@ pub struct EventQueue<E> {
 #[derive(Debug)]
 struct Entry<E> {
     at: Time,
-    phase: Phase,
     number: u64,
     event: E,
 }
 
 impl<E> Entry<E> {
-    fn key(&self) -> (Time, Phase, u64) {
-        (self.at, self.phase, self.number)
+    fn key(&self) -> (Time, u64) {
+        (self.at, self.number)
     }
 }
 
@@ -71,9 +57,9 @@ impl<E> Default for EventQueue<E> {
 
 impl<E> EventQueue<E> {
     /// Adds an event that happens `at` some instant from now on.
-    pub fn push(&mut self, at: Time, phase: Phase, event: E) {
+    pub fn push(&mut self, at: Time, event: E) {
         debug_assert!(at >= self.now, "an event at {at:?} is pushed at {:?}", self.now);
-        self.heap.push(Reverse(Entry { at, phase, number: self.pushed, event }));
+        self.heap.push(Reverse(Entry { at, number: self.pushed, event }));
         self.pushed += 1;
     }
 
@@ -97,14 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_then_phase_then_order_of_pushing() {
+    fn time_then_order_of_pushing() {
         let mut queue = EventQueue::default();
-        queue.push(Time(5), Phase::StepStarts, "start");
-        queue.push(Time(5), Phase::Arrivals, "first arrival");
-        queue.push(Time(5), Phase::Arrivals, "second arrival");
-        queue.push(Time(5), Phase::StepEnds, "end");
-        queue.push(Time(4), Phase::StepStarts, "earlier");
+        queue.push(Time(5), "first");
+        queue.push(Time(6), "last");
+        queue.push(Time(5), "second");
+        queue.push(Time(4), "earlier");
         let order: Vec<_> = std::iter::from_fn(|| queue.pop().map(|(_, event)| event)).collect();
-        assert_eq!(order, ["earlier", "end", "first arrival", "second arrival", "start"]);
+        assert_eq!(order, ["earlier", "first", "second", "last"]);
     }
 }

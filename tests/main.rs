@@ -6,6 +6,7 @@ mod main {
     mod conformance;
     mod copilot_hits;
     mod docs;
+    mod fast;
     mod faults;
     mod fit;
     mod generate;

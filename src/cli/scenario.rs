@@ -61,6 +61,10 @@ pub struct ScenarioArgs {
     /// the scenario
     #[arg(long = "slo", value_name = "TARGET")]
     slo: Vec<String>,
+    /// Simulate every step of every engine by itself, as the reference does: slower, and the same
+    /// result
+    #[arg(long)]
+    every_step: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -89,7 +93,7 @@ impl ScenarioArgs {
         };
         let scenario = Scenario::parse(&text, &name, &overrides)?;
         let trace = self.load_trace(&scenario)?;
-        Case::new(scenario, &trace, &self.slo)
+        Ok(Case::new(scenario, &trace, &self.slo)?.every_step(self.every_step))
     }
 
     fn load_trace(&self, scenario: &Scenario) -> Result<Trace> {

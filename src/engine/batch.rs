@@ -18,6 +18,16 @@ pub struct Batch {
     pub outgrown: Option<(RequestId, Blocks)>,
 }
 
+impl Batch {
+    /// Nothing is decided yet.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+        self.preempted.clear();
+        self.counters = PrefixCounters::default();
+        self.outgrown = None;
+    }
+}
+
 /// One request's part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {

@@ -8,6 +8,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::cache::BlockCache;
 use super::config::Pool;
 use crate::trace::lineage::{BlockKey, Path};
 use crate::units::Blocks;
@@ -293,6 +294,91 @@ impl KvCache {
         assert_eq!(listed, self.free, "the free list and its length differ");
         let keyed = self.blocks.iter().filter_map(|block| block.key);
         assert!(keyed.clone().all(|key| self.cached.contains_key(&key)), "content cannot be hit");
+    }
+}
+
+impl BlockCache for KvCache {
+    type Held = Vec<BlockId>;
+    type Hits = Vec<BlockId>;
+
+    fn new(pool: Pool, block_size: u64, caching: bool) -> Self {
+        Self::new(pool, block_size, caching)
+    }
+
+    fn free_blocks(&self) -> Blocks {
+        self.free_blocks()
+    }
+
+    fn blocks(&self) -> Blocks {
+        self.blocks()
+    }
+
+    fn used_blocks(&self) -> Blocks {
+        self.used_blocks()
+    }
+
+    fn cached_contents(&self) -> usize {
+        self.cached_contents()
+    }
+
+    fn evicted_total(&self) -> u64 {
+        self.evicted_total()
+    }
+
+    fn released_total(&self) -> u64 {
+        self.released_total()
+    }
+
+    fn lookup(&self, path: &Path, limit: u64, hits: &mut Vec<BlockId>) {
+        hits.clear();
+        self.lookup(path, limit, hits);
+    }
+
+    fn hit_blocks(hits: &Vec<BlockId>) -> Blocks {
+        Blocks(hits.len() as u64)
+    }
+
+    fn count_free(&self, _: &Path, hits: &Vec<BlockId>) -> Blocks {
+        self.count_free(hits)
+    }
+
+    fn touch(&mut self, _: &Path, hits: &Vec<BlockId>, held: &mut Vec<BlockId>) {
+        self.touch(hits);
+        held.extend_from_slice(hits);
+    }
+
+    fn allocate(&mut self, count: Blocks, held: &mut Vec<BlockId>) {
+        self.allocate(count, held);
+    }
+
+    fn held_blocks(held: &Vec<BlockId>) -> Blocks {
+        Blocks(held.len() as u64)
+    }
+
+    fn insert(&mut self, path: &Path, from: u64, to: u64, held: &mut Vec<BlockId>) {
+        for block in from..to {
+            let key = path.block_key(block, self.block_size);
+            let key = key.expect("a request's path holds its prompt and its output");
+            self.insert(held[block as usize], key);
+        }
+    }
+
+    fn is_cached(&self, path: &Path, block: u64) -> bool {
+        path.block_key(block, self.block_size).is_some_and(|key| self.is_cached(key))
+    }
+
+    fn release(&mut self, held: &mut Vec<BlockId>) {
+        self.release(held);
+    }
+
+    fn free_order(&self) -> Vec<Option<BlockKey>> {
+        let first = (self.front != NONE).then_some(self.front);
+        let next = |&at: &u32| Some(self.blocks[at as usize].next).filter(|&next| next != NONE);
+        std::iter::successors(first, next).map(|at| self.blocks[at as usize].key).collect()
+    }
+
+    fn check(&self, held: u64) {
+        self.check(held);
     }
 }
 

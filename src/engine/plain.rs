@@ -6,20 +6,25 @@
 //! enters the one after the next.
 
 use super::batch::{Batch, Output, RowKind};
+use super::cache::BlockCache;
 use super::config::EngineConfig;
+use super::kv::KvCache;
 use super::metrics::EngineMetrics;
 use super::request::{Effect, Request, StepSummary};
 use super::scheduler::Scheduler;
-use super::step_time::StepCost;
+use super::step_time::{Carry, StepCost};
 use super::{Due, Engine, Stuck, StuckCause};
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
 /// One engine that takes every step by itself.
 #[derive(Debug)]
-pub struct PlainEngine {
-    scheduler: Scheduler,
+pub struct PlainEngine<C: BlockCache = KvCache> {
+    scheduler: Scheduler<C>,
     cost: StepCost,
+    carry: Carry,
+    /// The same of the steps' decodes.
+    decode_carry: Carry,
     /// The batch that runs, if `due` is the end of a step.
     running: Batch,
     /// With async scheduling: the batch that runs next. Empty if there is none.
@@ -31,12 +36,22 @@ pub struct PlainEngine {
 }
 
 impl PlainEngine {
-    /// An idle engine with an empty cache.
+    /// An idle engine with an empty cache that is kept block by block.
     #[must_use]
     pub fn new(config: EngineConfig, cost: StepCost) -> Self {
+        Self::with_cache(config, cost)
+    }
+}
+
+impl<C: BlockCache> PlainEngine<C> {
+    /// An idle engine with an empty cache of this kind.
+    #[must_use]
+    pub fn with_cache(config: EngineConfig, cost: StepCost) -> Self {
         Self {
-            scheduler: Scheduler::new(config),
+            scheduler: Scheduler::with_cache(config),
             cost,
+            carry: Carry::default(),
+            decode_carry: Carry::default(),
             running: Batch::default(),
             queued: Batch::default(),
             outputs: Vec::new(),
@@ -44,6 +59,12 @@ impl PlainEngine {
             stuck: None,
             metrics: EngineMetrics::default(),
         }
+    }
+
+    /// The engine's KV cache.
+    #[must_use]
+    pub fn kv(&self) -> &C {
+        self.scheduler.kv()
     }
 
     /// Starts the next batch, and with async scheduling schedules the one after it.
@@ -105,7 +126,7 @@ impl PlainEngine {
         self.stuck.get_or_insert(Stuck { head, cause, needed, blocks, running, waiting });
     }
 
-    fn price(&self) -> StepSummary {
+    fn price(&mut self) -> StepSummary {
         let mut load = self.cost.empty_load();
         let mut decode_load = self.cost.empty_load();
         let (mut decode_seqs, mut prefill_tokens) = (0, Tokens::ZERO);
@@ -119,11 +140,11 @@ impl PlainEngine {
                 prefill_tokens += row.tokens;
             }
         }
-        let span = self.cost.cost(&load).total();
+        let span = self.carry.step(self.cost.ticks(&load));
         let decode_span = match (decode_seqs, prefill_tokens.0) {
             (_, 0) => span,
             (0, _) => Span::ZERO,
-            _ => self.cost.cost(&decode_load).total().min(span),
+            _ => self.decode_carry.step(self.cost.ticks(&decode_load)),
         };
         StepSummary {
             span,
@@ -164,7 +185,7 @@ impl PlainEngine {
 }
 
 /// Tells who was preempted and who was admitted in a batch.
-fn tell(batch: &Batch, effects: &mut Vec<Effect>) {
+pub(super) fn tell(batch: &Batch, effects: &mut Vec<Effect>) {
     for &(request, lost) in &batch.preempted {
         effects.push(Effect::Preempted { request, lost });
     }
@@ -178,7 +199,7 @@ fn tell(batch: &Batch, effects: &mut Vec<Effect>) {
     }
 }
 
-impl Engine for PlainEngine {
+impl<C: BlockCache> Engine for PlainEngine<C> {
     fn submit(&mut self, now: Time, request: Request) {
         self.scheduler.add(request);
         self.due.get_or_insert(Due::StepStarts(now));

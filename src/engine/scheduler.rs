@@ -8,47 +8,64 @@
 
 use std::collections::VecDeque;
 
-use super::batch::{Batch, Output, PrefixCounters, Row, RowKind, Slot};
+use super::batch::{Batch, Output, Row, RowKind, Slot};
+use super::cache::BlockCache;
 use super::config::{EngineConfig, Policy};
-use super::kv::{BlockId, KvCache};
+use super::kv::KvCache;
 use super::request::Request;
-use crate::trace::lineage::{BlockKey, Path};
+use crate::trace::lineage::Path;
 use crate::trace::record::Finish;
-use crate::units::{Blocks, RequestId, Time, Tokens};
+use crate::units::{Blocks, RequestId, SegmentId, Time, Tokens};
 
 #[derive(Debug)]
-struct State {
-    request: Request,
+pub(super) struct State<H> {
+    pub(super) request: Request,
     /// Order of handing over: decides ties.
-    arrival: u64,
-    outputs: u64,
+    pub(super) arrival: u64,
+    pub(super) outputs: u64,
     /// Tokens whose batch has been scheduled and not taken in: they count as known to the next
     /// batch, although nobody has seen them.
-    in_flight: u64,
-    computed: u64,
-    blocks: Vec<BlockId>,
+    pub(super) in_flight: u64,
+    pub(super) computed: u64,
+    pub(super) blocks: H,
     /// Blocks set aside for layers with a sliding window.
-    window: Vec<BlockId>,
+    pub(super) window: H,
     /// Leading blocks whose content is in the cache under its key.
-    cached_blocks: u64,
-    preemptions: u32,
-    prefilled: u64,
+    pub(super) cached_blocks: u64,
+    pub(super) preemptions: u32,
+    pub(super) prefilled: u64,
     /// Found in the cache at the first admission.
-    cached: Tokens,
-    last_output: Time,
+    pub(super) cached: Tokens,
+    pub(super) last_output: Time,
 }
 
-impl State {
-    fn known(&self) -> u64 {
+impl<H> State<H> {
+    pub(super) fn known(&self) -> u64 {
         self.request.prompt.0 + self.outputs
     }
 
     /// Whether the tokens in flight are its last: a batch more would be for nothing, and the limit
     /// says so beforehand.
-    fn ends_in_flight(&self) -> bool {
+    pub(super) fn ends_in_flight(&self) -> bool {
         self.in_flight > 0
             && self.request.finish == Finish::Length
             && self.outputs + self.in_flight >= self.request.output.0
+    }
+
+    /// The segments of the blocks that are not cached yet, of those that `end` tokens fill.
+    pub(super) fn segments_upto(
+        &self,
+        end: u64,
+        block_size: u64,
+    ) -> impl Iterator<Item = SegmentId> + Clone + '_ {
+        // By the last token of the first and of the last block.
+        let from = (self.cached_blocks + 1) * block_size;
+        let upto = end / block_size * block_size;
+        let runs = self.request.path.runs();
+        let first = runs.iter().rposition(|run| run.end.0 < from).map_or(0, |run| run + 1);
+        let start = move |run: usize| if run == 0 { 0 } else { runs[run - 1].end.0 };
+        let runs_of = (first..runs.len()).take_while(move |&run| from <= upto && start(run) < upto);
+        runs_of.map(move |run| runs[run].segment)
     }
 
     fn rank(&self) -> (i32, u64) {
@@ -60,33 +77,44 @@ impl State {
 /// nothing has changed for it: blocks have only been taken since, and no block that would make
 /// its hit longer has been cached.
 #[derive(Clone, Copy, Debug)]
-struct Blocked {
-    slot: Slot,
-    released: u64,
-    next_key: Option<BlockKey>,
+pub(super) struct Blocked {
+    pub(super) slot: Slot,
+    pub(super) released: u64,
+    /// The block that would make its hit longer, if it may be longer.
+    pub(super) next: Option<u64>,
 }
 
 /// The scheduler of one engine, with its KV cache.
 #[derive(Debug)]
-pub struct Scheduler {
-    config: EngineConfig,
-    kv: KvCache,
-    table: Vec<Option<State>>,
-    empty_slots: Vec<Slot>,
-    waiting: VecDeque<Slot>,
-    running: Vec<Slot>,
-    arrivals: u64,
-    blocked: Option<Blocked>,
-    hits: Vec<BlockId>,
+pub struct Scheduler<C: BlockCache = KvCache> {
+    pub(super) config: EngineConfig,
+    pub(super) kv: C,
+    pub(super) table: Vec<Option<State<C::Held>>>,
+    pub(super) empty_slots: Vec<Slot>,
+    pub(super) waiting: VecDeque<Slot>,
+    pub(super) running: Vec<Slot>,
+    pub(super) arrivals: u64,
+    pub(super) blocked: Option<Blocked>,
+    pub(super) hits: C::Hits,
+    /// What requests that ended have held: empty, and its memory is used again.
+    let_go: Vec<C::Held>,
     /// Releases at the last look at every block.
-    checked_at: u64,
+    pub(super) checked_at: u64,
 }
 
 impl Scheduler {
-    /// A scheduler without requests.
+    /// A scheduler without requests, with a KV cache block by block.
     #[must_use]
     pub fn new(config: EngineConfig) -> Self {
-        let kv = KvCache::new(config.pool, config.block_size, config.enable_prefix_caching);
+        Self::with_cache(config)
+    }
+}
+
+impl<C: BlockCache> Scheduler<C> {
+    /// A scheduler without requests, with the KV cache of this kind.
+    #[must_use]
+    pub fn with_cache(config: EngineConfig) -> Self {
+        let kv = C::new(config.pool, config.block_size, config.enable_prefix_caching);
         Self {
             config,
             kv,
@@ -96,7 +124,8 @@ impl Scheduler {
             running: Vec::new(),
             arrivals: 0,
             blocked: None,
-            hits: Vec::new(),
+            hits: C::Hits::default(),
+            let_go: Vec::new(),
             checked_at: 0,
         }
     }
@@ -109,7 +138,7 @@ impl Scheduler {
 
     /// The engine's KV cache.
     #[must_use]
-    pub fn kv(&self) -> &KvCache {
+    pub fn kv(&self) -> &C {
         &self.kv
     }
 
@@ -154,8 +183,8 @@ impl Scheduler {
             outputs: 0,
             in_flight: 0,
             computed: 0,
-            blocks: Vec::new(),
-            window: Vec::new(),
+            blocks: self.let_go.pop().unwrap_or_default(),
+            window: C::Held::default(),
             cached_blocks: 0,
             preemptions: 0,
             prefilled: 0,
@@ -180,32 +209,34 @@ impl Scheduler {
     /// Puts content into the cache as if somebody had computed it and let go of it: the first
     /// `tokens` of `path`, in whole blocks.
     pub fn warm(&mut self, path: &Path, tokens: Tokens) {
-        let whole = tokens.blocks_floor(self.config.block_size).0;
-        let mut held = Vec::new();
-        let missing: Vec<_> = path
-            .block_keys(self.config.block_size)
-            .take(whole as usize)
-            .filter(|&key| !self.kv.is_cached(key))
-            .collect();
-        self.kv.allocate(Blocks(missing.len() as u64), &mut held);
-        for (block, key) in held.iter().zip(missing) {
-            self.kv.insert(*block, key);
+        let whole = tokens.min(path.len()).blocks_floor(self.config.block_size).0;
+        if !self.config.enable_prefix_caching {
+            return;
         }
+        self.kv.lookup(path, whole, &mut self.hits);
+        let cached = C::hit_blocks(&self.hits);
+        let mut held = C::Held::default();
+        self.kv.touch(path, &self.hits, &mut held);
+        self.kv.allocate(Blocks(whole) - cached, &mut held);
+        self.kv.insert(path, cached.0, whole, &mut held);
         self.kv.release(&mut held);
     }
 
     /// Decides the next step.
     pub fn schedule(&mut self, batch: &mut Batch) {
-        batch.rows.clear();
-        batch.preempted.clear();
-        batch.counters = PrefixCounters::default();
-        batch.outgrown = None;
+        batch.clear();
         let mut budget = self.config.max_num_batched_tokens.0;
         self.schedule_running(&mut budget, batch);
         // A step that had to take blocks away admits nobody.
         if batch.preempted.is_empty() {
             self.schedule_waiting(&mut budget, batch);
         }
+        self.commit(batch);
+        self.check_books(batch);
+    }
+
+    /// The rows of a step count as computed from here on.
+    pub(super) fn commit(&mut self, batch: &mut Batch) {
         for row in &mut batch.rows {
             let state = self.table[row.slot as usize].as_mut().expect("the slot is taken");
             state.computed += row.tokens.0;
@@ -218,7 +249,6 @@ impl Scheduler {
                 state.prefilled += row.tokens.0;
             }
         }
-        self.check_books(batch);
     }
 
     fn schedule_running(&mut self, budget: &mut u64, batch: &mut Batch) {
@@ -277,7 +307,7 @@ impl Scheduler {
     ) -> bool {
         let needed = Tokens(self.state(slot).computed + tokens);
         let needed = needed.blocks_ceil(self.config.block_size);
-        let held = Blocks(self.state(slot).blocks.len() as u64);
+        let held = C::held_blocks(&self.state(slot).blocks);
         while needed.saturating_sub(held) > self.kv.free_blocks() {
             let victim = self.victim();
             let at = self.running.iter().position(|&slot| slot == victim);
@@ -340,26 +370,25 @@ impl Scheduler {
     }
 
     /// Gives the head of the queue its hits and its first blocks. `None` if they do not fit.
-    fn admit(&mut self, slot: Slot, budget: u64, batch: &mut Batch) -> Option<u64> {
+    pub(super) fn admit(&mut self, slot: Slot, budget: u64, batch: &mut Batch) -> Option<u64> {
         let block_size = self.config.block_size;
         let known = self.state(slot).known();
         // At least the last token is computed, so that there is something to sample from.
         let limit = (known - 1) / block_size;
         let mut hits = std::mem::take(&mut self.hits);
-        hits.clear();
         self.kv.lookup(&self.state(slot).request.path, limit, &mut hits);
-        let cached = hits.len() as u64 * block_size;
+        let hit_blocks = C::hit_blocks(&hits);
+        let cached = hit_blocks.tokens(block_size).0;
         let tokens = self.capped(known - cached, cached, budget);
         if !self.fits(slot, &hits, cached + tokens, limit) {
             self.hits = hits;
             return None;
         }
-        self.kv.touch(&hits);
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
+        self.kv.touch(&state.request.path, &hits, &mut state.blocks);
         self.kv.allocate(self.config.window_blocks, &mut state.window);
-        state.blocks.extend_from_slice(&hits);
         state.computed = cached;
-        state.cached_blocks = hits.len() as u64;
+        state.cached_blocks = hit_blocks.0;
         let resumed = state.preemptions > 0;
         if !resumed {
             state.cached = Tokens(cached);
@@ -382,33 +411,34 @@ impl Scheduler {
     }
 
     /// The gates of an admission: the whole present length, if asked for, and this step's tokens.
-    fn fits(&mut self, slot: Slot, hits: &[BlockId], upto: u64, limit: u64) -> bool {
+    fn fits(&mut self, slot: Slot, hits: &C::Hits, upto: u64, limit: u64) -> bool {
         let block_size = self.config.block_size;
-        let mut reserved = self.kv.count_free(hits) + self.config.window_blocks;
+        let path = &self.state(slot).request.path;
+        let mut reserved = self.kv.count_free(path, hits) + self.config.window_blocks;
         if !self.running.is_empty() {
             reserved += self.config.watermark_blocks();
         }
         let free = self.kv.free_blocks();
-        let hit_blocks = Blocks(hits.len() as u64);
+        let hit_blocks = C::hit_blocks(hits);
         let lacks = |tokens: u64| {
             let needed = Tokens(tokens).blocks_ceil(block_size);
             needed.saturating_sub(hit_blocks) + reserved > free
         };
         if self.config.scheduler_reserve_full_isl && lacks(self.state(slot).known()) {
-            let next = hits.len() as u64;
-            let path = &self.state(slot).request.path;
-            let next_key = path.block_key(next, block_size).filter(|_| next < limit);
-            self.blocked = Some(Blocked { slot, released: self.kv.released_total(), next_key });
+            let next = Some(hit_blocks.0).filter(|&next| next < limit);
+            self.blocked = Some(Blocked { slot, released: self.kv.released_total(), next });
             return false;
         }
         !lacks(upto)
     }
 
-    fn is_still_blocked(&mut self, slot: Slot) -> bool {
+    pub(super) fn is_still_blocked(&mut self, slot: Slot) -> bool {
         let still = self.blocked.is_some_and(|blocked| {
             blocked.slot == slot
                 && blocked.released == self.kv.released_total()
-                && blocked.next_key.is_none_or(|key| !self.kv.is_cached(key))
+                && blocked
+                    .next
+                    .is_none_or(|next| !self.kv.is_cached(&self.state(slot).request.path, next))
         });
         if !still {
             self.blocked = None;
@@ -418,68 +448,86 @@ impl Scheduler {
 
     /// Takes the blocks for the first `upto` tokens and caches those that are full by then: a
     /// block can be hit as soon as the step that fills it is scheduled.
-    fn take_blocks(&mut self, slot: Slot, upto: u64) {
+    pub(super) fn take_blocks(&mut self, slot: Slot, upto: u64) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         let needed = Tokens(upto).blocks_ceil(self.config.block_size);
-        let missing = needed.saturating_sub(Blocks(state.blocks.len() as u64));
+        let missing = needed.saturating_sub(C::held_blocks(&state.blocks));
         self.kv.allocate(missing, &mut state.blocks);
         let known = upto.min(state.known());
         self.cache_blocks(slot, known);
     }
 
     /// Caches the blocks that the first `upto` tokens fill. Their content must be known.
-    fn cache_blocks(&mut self, slot: Slot, upto: u64) {
+    pub(super) fn cache_blocks(&mut self, slot: Slot, upto: u64) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         let full = upto / self.config.block_size;
-        while state.cached_blocks < full {
-            let block = state.cached_blocks;
-            let key = state.request.path.block_key(block, self.config.block_size);
-            self.kv.insert(
-                state.blocks[block as usize],
-                key.expect("a request's path holds its prompt and its output"),
-            );
-            state.cached_blocks += 1;
+        if state.cached_blocks < full {
+            self.kv.insert(&state.request.path, state.cached_blocks, full, &mut state.blocks);
+            state.cached_blocks = full;
         }
     }
 
     /// Takes in what a step computed: tokens come out, requests end, their blocks become free.
     pub fn update(&mut self, now: Time, batch: &Batch, outputs: &mut Vec<Output>) {
-        let max_model_len = self.config.max_model_len.0;
         for row in batch.rows.iter().filter(|row| row.emits) {
-            // Without a request the token is for nothing: a stop token that nobody foresaw came
-            // out of the batch before, while this one was scheduled already.
-            let state = self.table[row.slot as usize].as_mut();
-            let Some(state) = state.filter(|state| state.arrival == row.arrival) else { continue };
-            state.in_flight -= 1;
-            state.outputs += 1;
-            outputs.push(if state.outputs == 1 {
-                let computed = state.request.prompt - state.cached;
-                Output::First { request: row.request, computed }
-            } else {
-                Output::Next { gap: now - state.last_output }
-            });
-            state.last_output = now;
-            let ends = state.outputs >= state.request.output.0 || state.known() >= max_model_len;
-            let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
-            if self.config.async_scheduling && !state.blocks.is_empty() {
-                // What was scheduled before its content was known can be hit from here on.
-                let known = state.computed - state.in_flight;
-                self.cache_blocks(row.slot, known);
-            }
-            if ends {
-                outputs.push(Output::Last { request: row.request, output, prefilled });
-                self.finish(row.slot);
-            }
+            self.take_in(now, row, outputs);
         }
     }
 
-    fn finish(&mut self, slot: Slot) {
+    /// Takes in what came out of one row.
+    pub(super) fn take_in(&mut self, now: Time, row: &Row, outputs: &mut Vec<Output>) {
+        // Without a request the token is for nothing: a stop token that nobody foresaw came out of
+        // the batch before, while this one was scheduled already.
+        if !self.is_there(row) {
+            return;
+        }
+        let ends = self.next_output_ends(row.slot);
+        let asynchronous = self.config.async_scheduling;
+        let state = self.state_mut(row.slot);
+        state.in_flight -= 1;
+        state.outputs += 1;
+        outputs.push(if state.outputs == 1 {
+            let computed = state.request.prompt - state.cached;
+            Output::First { request: row.request, computed }
+        } else {
+            Output::Next { gap: now - state.last_output }
+        });
+        state.last_output = now;
+        let (output, prefilled) = (Tokens(state.outputs), Tokens(state.prefilled));
+        if asynchronous && C::held_blocks(&state.blocks) > Blocks::ZERO {
+            // What was scheduled before its content was known can be hit from here on.
+            let known = state.computed - state.in_flight;
+            self.cache_blocks(row.slot, known);
+        }
+        if ends {
+            outputs.push(Output::Last { request: row.request, output, prefilled });
+            self.finish(row.slot);
+        }
+    }
+
+    /// Whether the request of a row has not ended.
+    pub(super) fn is_there(&self, row: &Row) -> bool {
+        let state = self.table[row.slot as usize].as_ref();
+        state.is_some_and(|state| state.arrival == row.arrival)
+    }
+
+    /// Whether the next token that comes out of a request ends it.
+    pub(super) fn next_output_ends(&self, slot: Slot) -> bool {
+        let state = self.state(slot);
+        state.outputs + 1 >= state.request.output.0
+            || state.known() + 1 >= self.config.max_model_len.0
+    }
+
+    pub(super) fn finish(&mut self, slot: Slot) {
         let mut state = self.table[slot as usize].take().expect("a finished request is there");
         self.kv.release(&mut state.blocks);
         self.kv.release(&mut state.window);
-        self.running.retain(|&other| other != slot);
-        // The token that ends it may come out after it was preempted.
-        self.waiting.retain(|&other| other != slot);
+        self.let_go.push(state.blocks);
+        match self.running.iter().position(|&other| other == slot) {
+            Some(at) => drop(self.running.remove(at)),
+            // The token that ends it may come out after it was preempted.
+            None => self.waiting.retain(|&other| other != slot),
+        }
         self.empty_slots.push(slot);
     }
 
@@ -489,7 +537,7 @@ impl Scheduler {
         self.waiting.insert(at, slot);
     }
 
-    fn row(&self, slot: Slot, tokens: u64, kind: RowKind) -> Row {
+    pub(super) fn row(&self, slot: Slot, tokens: u64, kind: RowKind) -> Row {
         let state = self.state(slot);
         Row {
             slot,
@@ -503,7 +551,11 @@ impl Scheduler {
         }
     }
 
-    fn state(&self, slot: Slot) -> &State {
+    pub(super) fn state_mut(&mut self, slot: Slot) -> &mut State<C::Held> {
+        self.table[slot as usize].as_mut().expect("the slot is taken")
+    }
+
+    pub(super) fn state(&self, slot: Slot) -> &State<C::Held> {
         self.table[slot as usize].as_ref().expect("the slot is taken")
     }
 
@@ -528,7 +580,9 @@ impl Scheduler {
     /// If the books do not balance.
     pub fn check_blocks(&self) {
         let states = self.table.iter().flatten();
-        let held = states.map(|state| (state.blocks.len() + state.window.len()) as u64).sum();
-        self.kv.check(held);
+        let held = states
+            .map(|state| C::held_blocks(&state.blocks) + C::held_blocks(&state.window))
+            .sum::<Blocks>();
+        self.kv.check(held.0);
     }
 }

@@ -22,9 +22,9 @@
 //! })?;
 //! let mut load = cost.empty_load();
 //! load.add_decode(60_000);
-//! let alone = cost.cost(&load).total();
+//! let alone = cost.ticks(&load);
 //! load.add_prefill(0, 2_048, false);
-//! assert!(cost.cost(&load).total() > alone);
+//! assert!(cost.ticks(&load) > alone);
 //! # Ok::<(), tonnage::diag::Error>(())
 //! ```
 
@@ -33,13 +33,14 @@ use crate::config::gpus::GpuSpec;
 use crate::config::precision::{self, KvDtype, WeightPrecision};
 use crate::config::presets::{self, Preset};
 use crate::diag::{Error, Result, Warning};
-use crate::units::Span;
 
 mod load;
 #[cfg(test)]
 mod tests;
+mod ticks;
 
 pub use load::StepLoad;
+pub use ticks::{Carry, Series, Ticks};
 
 /// Bytes a millisecond at 1 TB/s.
 const TB_S: f64 = 1e9;
@@ -131,12 +132,35 @@ impl StepTime {
         s1 * host + s2 * linear + s3 * attention
     }
 
-    /// The step's time, rounded once to the nanosecond.
-    #[must_use]
-    pub fn total(&self) -> Span {
-        // A float-to-int cast saturates; the terms are finite and not negative.
-        Span((self.total_ms() * 1e6).round() as u64)
+    /// The part that no context changes, calibration included.
+    fn fixed_ms(&self) -> f64 {
+        let [host, linear, _] = self.groups_ms();
+        self.factors.host * host + self.factors.linear * linear
     }
+}
+
+/// What one token of context, or half a pair of tokens, takes: whole numbers of ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct ContextTicks {
+    kv_full: u64,
+    kv_windowed: u64,
+    kv_full_mixed: u64,
+    kv_windowed_mixed: u64,
+    attention_full: u64,
+    attention_windowed: u64,
+}
+
+/// Sums over a step's contexts, or what they grow by from one step to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contexts {
+    /// As [`StepLoad::decode_context`].
+    pub decode: u64,
+    /// As [`StepLoad::decode_context_windowed`].
+    pub decode_windowed: u64,
+    /// As [`StepLoad::prefill_half_pairs`].
+    pub half_pairs: u64,
+    /// As [`StepLoad::prefill_half_pairs_windowed`].
+    pub half_pairs_windowed: u64,
 }
 
 /// The step formula for one set-up, with everything that no step changes multiplied out.
@@ -163,6 +187,7 @@ pub struct StepCost {
     host_sequence: f64,
     window: Option<u64>,
     factors: Factors,
+    contexts: ContextTicks,
     floor: Floor,
     preset: &'static Preset,
     warnings: Vec<Warning>,
@@ -213,7 +238,7 @@ impl StepCost {
         let all_reduces = if tp > 1 { ALL_REDUCES * layers } else { 0.0 };
         let moved = 2.0 * (gpus - 1.0) / gpus * hidden * HIDDEN_BYTES;
         let fixed_us = preset.layer_us * layers + preset.moe_layer_us * moe_layers;
-        Ok(Self {
+        let cost = Self {
             weights_fixed: (common * other_bytes + head * HIDDEN_BYTES) / gpus / rates.weights,
             weights_expert: expert * weights.bytes() / gpus / rates.weights,
             experts,
@@ -233,10 +258,25 @@ impl StepCost {
             host_sequence: preset.sequence_us * US,
             window: model.window.map(|window| window.tokens),
             factors: Factors::default(),
+            contexts: ContextTicks::default(),
             floor: rates.floor,
             preset,
             warnings: warnings(setup, peak.note),
-        })
+        };
+        Ok(cost.with_context_ticks())
+    }
+
+    fn with_context_ticks(mut self) -> Self {
+        let ticks = |ms: f64| Ticks::from_ms(self.factors.attention * ms).0 as u64;
+        self.contexts = ContextTicks {
+            kv_full: ticks(self.kv_full),
+            kv_windowed: ticks(self.kv_windowed),
+            kv_full_mixed: ticks(self.kv_mixed * self.kv_full),
+            kv_windowed_mixed: ticks(self.kv_mixed * self.kv_windowed),
+            attention_full: ticks(self.attention_full),
+            attention_windowed: ticks(self.attention_windowed),
+        };
+        self
     }
 
     /// The same with multipliers from a calibration.
@@ -257,7 +297,7 @@ impl StepCost {
             }
         }
         self.factors = factors;
-        Ok(self)
+        Ok(self.with_context_ticks())
     }
 
     /// A load to add to, which knows the model's attention window.
@@ -304,6 +344,32 @@ impl StepCost {
             "a step beats the data sheet: {time:?}"
         );
         time
+    }
+
+    /// The time of a step with this load in whole ticks. It is linear in every context, with whole
+    /// coefficients; see [`Self::context_ticks`].
+    #[must_use]
+    pub fn ticks(&self, load: &StepLoad) -> Ticks {
+        let mixed = load.prefill_tokens() > 0 && load.decode_seqs() > 0;
+        let fixed = Ticks::from_ms(self.cost(load).fixed_ms());
+        Ticks(fixed.0 + self.context_ticks(mixed, &load.contexts()).0)
+    }
+
+    /// The part of a step's time that its contexts take; `mixed` if it both prefills and decodes.
+    #[must_use]
+    pub fn context_ticks(&self, mixed: bool, contexts: &Contexts) -> Ticks {
+        let ContextTicks { attention_full, attention_windowed, .. } = self.contexts;
+        let (full, windowed) = match mixed {
+            true => (self.contexts.kv_full_mixed, self.contexts.kv_windowed_mixed),
+            false => (self.contexts.kv_full, self.contexts.kv_windowed),
+        };
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        Ticks(
+            product(full, contexts.decode)
+                + product(windowed, contexts.decode_windowed)
+                + product(attention_full, contexts.half_pairs)
+                + product(attention_windowed, contexts.half_pairs_windowed),
+        )
     }
 
     /// The least time that the data sheet allows for a step of these terms: all bytes at full

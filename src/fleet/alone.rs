@@ -5,9 +5,8 @@ use std::sync::OnceLock;
 
 use super::admission::Limits;
 use super::workload::Workload;
-use super::{Progress, Setup, run};
+use super::{Progress, Setup, simulate};
 use crate::engine::config::{EngineConfig, Pool};
-use crate::engine::plain::PlainEngine;
 use crate::units::Span;
 
 /// The times of the sessions of one workload on one kind of replica, each simulated when first
@@ -34,12 +33,16 @@ impl AloneTimes {
         Self { setup, task_llm: workload.sessions.iter().map(|_| OnceLock::new()).collect() }
     }
 
+    /// Whether the engines take every step by itself; it does not change the times.
+    pub fn every_step(&mut self, every_step: bool) {
+        self.setup.every_step = every_step;
+    }
+
     /// The session's turns alone on an idle replica, less tool time.
     pub fn task_llm(&self, workload: &Workload, session: u32) -> Span {
         *self.task_llm[session as usize].get_or_init(|| {
             let setup = Setup { alone: Some(session), ..self.setup.clone() };
-            let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
-            let alone = run(&setup, workload, engine, &Progress::default());
+            let alone = simulate(&setup, workload, &Progress::default());
             alone.records.tasks.first().map_or(Span::ZERO, |task| task.task_llm)
         })
     }

@@ -63,7 +63,7 @@ impl<E: Engine> World<'_, E> {
         self.open(play).pin.get_or_insert(replica);
         let in_flight = &mut self.in_flight[request.index()];
         in_flight.record.replica = Some(replica);
-        in_flight.path = self.content.under_model(&path, call_plan.model);
+        in_flight.path = self.content.under_model(path, call_plan.model);
         let queued = now + self.setup.api.before_queue(fit.prompt);
         in_flight.record.queued = queued;
         self.push(queued, Event::Queue { request });
@@ -88,8 +88,8 @@ impl<E: Engine> World<'_, E> {
         let rule = self.setup.on_overflow;
         let fit =
             overflow::fit(plan.prompt, plan.kept, plan.output, &base_fit, rule, max_model_len);
-        let segment = self.content.new_segment();
-        let path = base_path.continued(fit.kept, segment, fit.prompt + plan.output);
+        let end = fit.prompt + plan.output;
+        let path = self.content.continued(&base_path, fit.kept, plan.goes_on, end);
         let call = &mut self.open(play).calls[call as usize];
         call.fit = fit;
         call.path.clone_from(&path);

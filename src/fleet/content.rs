@@ -17,15 +17,39 @@ pub struct Content {
     contexts: FxHashMap<(u32, u32), Path>,
     /// The KV of one segment under another model than the first: a segment of its own.
     of_model: FxHashMap<(SegmentId, u32), SegmentId>,
+    /// By segment: the position up to which its content is told. Whoever goes on from there first
+    /// writes the same segment further.
+    told: Vec<Tokens>,
     /// By segment: the position up to which some replica has computed it.
     computed: Vec<Tokens>,
 }
 
 impl Content {
-    /// A segment that nobody has written yet.
-    pub fn new_segment(&mut self) -> SegmentId {
+    /// A segment that nobody has written yet, and that nobody else will go on with.
+    fn new_segment(&mut self) -> SegmentId {
         self.segments += 1;
+        self.told.push(Tokens(u64::MAX));
         SegmentId(self.segments - 1)
+    }
+
+    /// The first `kept` tokens of a context and new content up to `end`. The rest of the session
+    /// goes on from its first `goes_on` tokens, so that far its content is in one segment with what
+    /// is to come: a long session's paths stay short.
+    pub fn continued(&mut self, base: &Path, kept: Tokens, goes_on: Tokens, end: Tokens) -> Path {
+        let mut path = base.prefix(kept);
+        let start = path.len();
+        let parts = if start < goes_on && goes_on < end { goes_on } else { end };
+        let trunk = path.runs().last().map(|run| run.segment);
+        let trunk = trunk.filter(|trunk| self.told[trunk.index()] == start);
+        let trunk = trunk.unwrap_or_else(|| self.new_segment());
+        for (segment, upto) in [(Some(trunk), parts), (None, end)] {
+            if path.len() < upto {
+                let segment = segment.unwrap_or_else(|| self.new_segment());
+                path.extend(segment, upto);
+                self.told[segment.index()] = upto;
+            }
+        }
+        path
     }
 
     /// A shared context as it is in this pass through the trace. Tools and system prompts are the
@@ -43,9 +67,9 @@ impl Content {
     }
 
     /// The path under which a model's KV of this content is known. Models share none.
-    pub fn under_model(&mut self, path: &Path, model: u32) -> Path {
+    pub fn under_model(&mut self, path: Path, model: u32) -> Path {
         if model == 0 {
-            return path.clone();
+            return path;
         }
         let mut own = Path::default();
         for run in path.runs() {

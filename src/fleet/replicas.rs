@@ -1,13 +1,12 @@
 //! The replicas' side: calls are queued, engines take their steps, effects are recorded.
 
 use super::admission::retry_after;
-use super::world::{Event, InFlight, World};
-use crate::engine::request::{Effect, Request, StepSummary};
-use crate::engine::{Due, Engine};
+use super::world::{Event, InFlight, Replica, World};
+use crate::engine::Engine;
+use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
 use crate::observe::records::{CallOutcome, CallRecord};
-use crate::observe::replica::StepUse;
-use crate::queue::Phase;
-use crate::units::{ReplicaId, RequestId, Time, Tokens};
+use crate::observe::replica::{ReplicaUse, StepUse};
+use crate::units::{Blocks, ReplicaId, RequestId, Span, Time, Tokens};
 
 impl<E: Engine> World<'_, E> {
     pub(super) fn enter_queue(&mut self, now: Time, request: RequestId) {
@@ -65,32 +64,15 @@ impl<E: Engine> World<'_, E> {
         play.calls[record.call as usize].fit.kept
     }
 
-    /// Puts what an engine does next into the queue, if it has changed.
     fn refresh(&mut self, replica: ReplicaId) {
-        let state = &mut self.replicas[replica.index()];
-        let due = state.engine.due();
-        if due == state.due {
-            return;
-        }
-        state.due = due;
-        state.number = state.number.wrapping_add(1);
-        let event = Event::Engine { replica, number: state.number };
-        match due {
-            Some(Due::StepEnds(at)) => self.queue.push(at, Phase::StepEnds, event),
-            Some(Due::StepStarts(at)) => self.queue.push(at, Phase::StepStarts, event),
-            None => {}
-        }
+        self.agenda.set(replica, self.replicas[replica.index()].engine.due());
     }
 
-    pub(super) fn advance(&mut self, now: Time, replica: ReplicaId, number: u32) {
-        let state = &mut self.replicas[replica.index()];
-        if state.number != number {
-            return;
-        }
+    pub(super) fn advance(&mut self, now: Time, replica: ReplicaId) {
         let mut effects = std::mem::take(&mut self.effects);
+        let state = &mut self.replicas[replica.index()];
         state.engine.advance(now, &mut effects);
-        // What was due is done, even where the same thing is due again at the same instant.
-        state.due = None;
+        state.engine.take_runs(|run, levels| count_steps(&mut state.usage, run, levels));
         if let Some(stuck) = state.engine.stuck() {
             let record = &self.in_flight[stuck.head.index()].record;
             self.stuck = Some(format!(
@@ -135,7 +117,9 @@ impl<E: Engine> World<'_, E> {
                 self.replicas[replica.index()].server.finished();
                 self.push(now + self.setup.api.after_last_token(output), Event::Ended { request });
             }
-            Effect::StepStarted(step) => self.step_started(now, replica, &step),
+            Effect::StepStarted(step) => {
+                self.replicas[replica.index()].usage.step(now, &step_use(&step));
+            }
         }
     }
 
@@ -149,15 +133,43 @@ impl<E: Engine> World<'_, E> {
         self.content.compute(path, record.prompt);
     }
 
-    fn step_started(&mut self, now: Time, replica: ReplicaId, step: &StepSummary) {
-        let step = StepUse {
-            span: step.span,
-            decode_span: step.decode_span,
-            prefill_tokens: step.prefill_tokens,
-            decode_seqs: step.decode_seqs,
-            used_blocks: step.used_blocks,
-            waiting: step.waiting,
-        };
-        self.replicas[replica.index()].usage.step(now, &step);
+    /// Tells of what engines have begun before the end of the run and not told yet.
+    pub(super) fn settle(&mut self, until: Time) {
+        for Replica { engine, usage, .. } in &mut self.replicas {
+            engine.settle(until);
+            engine.take_runs(|run, levels| count_steps(usage, run, levels));
+        }
     }
+}
+
+fn step_use(step: &StepSummary) -> StepUse {
+    StepUse {
+        span: step.span,
+        decode_span: step.decode_span,
+        prefill_tokens: step.prefill_tokens,
+        decode_seqs: step.decode_seqs,
+        used_blocks: step.used_blocks,
+        waiting: step.waiting,
+    }
+}
+
+fn count_steps(usage: &mut ReplicaUse, run: &StepRun, levels: &[Level]) {
+    let all = StepUse {
+        span: run.span(),
+        decode_span: run.decode_span(),
+        prefill_tokens: Tokens(run.steps * run.prefill_tokens.0),
+        decode_seqs: run.steps * run.decode_seqs,
+        used_blocks: Blocks::ZERO,
+        waiting: run.waiting,
+    };
+    let (mut steps, mut start) = (0, Span::ZERO);
+    let spans = levels.iter().map(|level| {
+        steps += level.steps;
+        let end = run.series.sum(steps);
+        let span = end - start;
+        start = end;
+        (level.used_blocks, span)
+    });
+    let each = run.each(levels).map(|(at, step)| (at, step_use(&step)));
+    usage.steps(run.at, &all, run.steps, spans, each);
 }

@@ -56,6 +56,7 @@ impl Setup {
             warmup: scenario.warmup,
             window: scenario.window,
             alone: None,
+            every_step: false,
         })
     }
 }

@@ -86,6 +86,9 @@ pub struct CallPlan {
     pub base: BasePlan,
     /// Leading tokens of it that are kept.
     pub kept: Tokens,
+    /// Where the rest of the session goes on from this call, by what most of its calls continue:
+    /// leading tokens of this call's context. Zero if nothing continues it.
+    pub goes_on: Tokens,
     /// The whole prompt.
     pub prompt: Tokens,
     /// Tokens to generate, at least one.
@@ -198,6 +201,7 @@ impl Workload {
             let plan = self.call(call, base, model, place, position[&call.turn]);
             calls.push(CallPlan { offset: call.at.saturating_sub(start), ..plan });
         }
+        mark_where_it_goes_on(&mut calls);
         SessionPlan {
             id: Name::clone(&session.id),
             at: start,
@@ -231,6 +235,7 @@ impl Workload {
             profile: number_of(&mut self.profiles, &call.profile),
             base,
             kept: call.kept_tokens,
+            goes_on: Tokens::ZERO,
             prompt: call.prompt_tokens.max(Tokens(1)),
             output: call.output_tokens.max(Tokens(1)),
             finish: call.finish,
@@ -258,6 +263,22 @@ impl Workload {
         }
         for (context, users) in self.contexts.iter_mut().zip(users) {
             context.common = users >= COMMON_FROM_SESSIONS;
+        }
+    }
+}
+
+/// Tells every call where most of the calls that continue it, directly or not, part from it.
+fn mark_where_it_goes_on(calls: &mut [CallPlan]) {
+    let mut followers = vec![1u32; calls.len()];
+    let mut most = vec![0u32; calls.len()];
+    // A call's base stands before it.
+    for call in (0..calls.len()).rev() {
+        let BasePlan::Call(base) = calls[call].base else { continue };
+        let base = base as usize;
+        followers[base] += followers[call];
+        if followers[call] > most[base] {
+            most[base] = followers[call];
+            calls[base].goes_on = calls[call].kept;
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::admission::ApiServer;
+use super::agenda::Agenda;
 use super::content::Content;
 use super::population::{Population, Start};
 use super::router::Router;
@@ -13,9 +14,9 @@ use crate::engine::request::Effect;
 use crate::engine::{Due, Engine};
 use crate::observe::records::{CallRecord, CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};
-use crate::queue::{EventQueue, Phase};
+use crate::queue::EventQueue;
 use crate::trace::lineage::Path;
-use crate::units::{Blocks, ReplicaId, RequestId, Time, Tokens};
+use crate::units::{Blocks, RequestId, Time, Tokens};
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +27,6 @@ pub(super) enum Event {
     Dispatch { play: u32, call: u32 },
     /// A call reaches its engine's queue.
     Queue { request: RequestId },
-    /// An engine does what is due, unless something else has become due since.
-    Engine { replica: ReplicaId, number: u32 },
     /// A client has the whole answer.
     Ended { request: RequestId },
 }
@@ -45,9 +44,6 @@ pub(super) struct InFlight {
 pub(super) struct Replica<E> {
     pub(super) engine: E,
     pub(super) server: ApiServer,
-    pub(super) due: Option<Due>,
-    /// Counts changes of `due`: an event of an earlier number is void.
-    pub(super) number: u32,
     pub(super) usage: ReplicaUse,
 }
 
@@ -56,6 +52,7 @@ pub(super) struct World<'a, E> {
     pub(super) setup: &'a Setup,
     pub(super) workload: &'a Workload,
     pub(super) queue: EventQueue<Event>,
+    pub(super) agenda: Agenda,
     pub(super) population: Population,
     pub(super) router: Router,
     pub(super) replicas: Vec<Replica<E>>,
@@ -96,14 +93,13 @@ impl<'a, E: Engine> World<'a, E> {
         let replica = |_| Replica {
             engine: engine(),
             server: ApiServer::default(),
-            due: None,
-            number: 0,
             usage: ReplicaUse::new(window, blocks),
         };
         Self {
             setup,
             workload,
             queue: EventQueue::default(),
+            agenda: Agenda::new(setup.replicas),
             population: Population::new(&setup.load, workload, setup.seed, setup.warmup),
             router: Router::new(setup.router, setup.replicas, setup.seed),
             replicas: (0..setup.replicas).map(replica).collect(),
@@ -129,29 +125,49 @@ impl<'a, E: Engine> World<'a, E> {
     }
 
     pub(super) fn push(&mut self, at: Time, event: Event) {
-        self.queue.push(at, Phase::Arrivals, event);
+        self.queue.push(at, event);
     }
 
     pub(super) fn play(&mut self, progress: &Progress) {
         let until = self.live.window.until;
-        while self.stuck.is_none() && self.queue.next_at().is_some_and(|at| at < until) {
-            let Some((now, event)) = self.queue.pop() else { break };
-            progress.nanos.store(now.0, Ordering::Relaxed);
-            match event {
-                Event::Start(start) => self.start_session(now, start),
-                Event::Dispatch { play, call } => self.dispatch(now, play, call),
-                Event::Queue { request } => self.enter_queue(now, request),
-                Event::Engine { replica, number } => self.advance(now, replica, number),
-                Event::Ended { request } => {
-                    self.call_ended(now, request);
-                    progress.calls.fetch_add(1, Ordering::Relaxed);
+        while self.stuck.is_none() {
+            // At one instant steps end first, then clients act, then steps start.
+            let client = self.queue.next_at();
+            let engine = self.agenda.first().filter(|(due, _)| match *due {
+                Due::StepEnds(at) => client.is_none_or(|client| at <= client),
+                Due::StepStarts(at) => client.is_none_or(|client| at < client),
+            });
+            if let Some((Due::StepEnds(at) | Due::StepStarts(at), replica)) = engine {
+                if at >= until {
+                    break;
                 }
+                progress.nanos.store(at.0, Ordering::Relaxed);
+                self.advance(at, replica);
+            } else if client.is_some_and(|at| at < until) {
+                self.client_acts(progress);
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn client_acts(&mut self, progress: &Progress) {
+        let Some((now, event)) = self.queue.pop() else { return };
+        progress.nanos.store(now.0, Ordering::Relaxed);
+        match event {
+            Event::Start(start) => self.start_session(now, start),
+            Event::Dispatch { play, call } => self.dispatch(now, play, call),
+            Event::Queue { request } => self.enter_queue(now, request),
+            Event::Ended { request } => {
+                self.call_ended(now, request);
+                progress.calls.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
     pub(super) fn finish(mut self) -> Run {
         let mut window = self.live.window;
+        self.settle(window.until);
         let last = self.records.calls.last().map_or(Time::ZERO, |call| call.ended);
         if window.until == Time::MAX {
             // A run without a set end is measured up to its last event, which may be a step that

@@ -101,6 +101,35 @@ impl ReplicaUse {
         self.waiting_max = self.waiting_max.max(step.waiting);
     }
 
+    /// Steps that do the same began at `at`, one behind the other; `all` of them together hold
+    /// `levels` blocks, one after the other, each for some time. `each` gives them one by one, for
+    /// where the window begins or ends among them.
+    pub fn steps(
+        &mut self,
+        at: Time,
+        all: &StepUse,
+        steps: u64,
+        levels: impl Iterator<Item = (Blocks, Span)>,
+        each: impl Iterator<Item = (Time, StepUse)>,
+    ) {
+        let end = at + all.span;
+        if self.window.overlap(at, end) != all.span {
+            each.for_each(|(at, step)| self.step(at, &step));
+            return;
+        }
+        self.idle_until(at);
+        self.idle_since = end;
+        for (used_blocks, span) in levels {
+            self.kv_blocks.add(used_blocks.0, span);
+        }
+        self.busy += all.span;
+        self.decode += all.decode_span;
+        self.steps += steps;
+        self.decode_tokens += all.decode_seqs;
+        self.prefill_tokens += all.prefill_tokens;
+        self.waiting_max = self.waiting_max.max(all.waiting);
+    }
+
     /// When its last step ended.
     #[must_use]
     pub fn last_step_ended(&self) -> Time {

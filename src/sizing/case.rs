@@ -8,7 +8,6 @@ use super::search::Candidate;
 use super::slo::{Slo, Verdict};
 use crate::config::scenario::Scenario;
 use crate::diag::{Error, Place, Result};
-use crate::engine::plain::PlainEngine;
 use crate::fleet::alone::AloneTimes;
 use crate::fleet::played::{Played, played};
 use crate::fleet::workload::Workload;
@@ -106,14 +105,21 @@ impl Case {
         Ok(Self { scenario, setup, workload, notes, targets, alone })
     }
 
+    /// Whether the engines take every step by itself, as the reference does.
+    #[must_use]
+    pub fn every_step(mut self, every_step: bool) -> Self {
+        self.setup.every_step = every_step;
+        self.alone.every_step(every_step);
+        self
+    }
+
     /// Simulates the fleet with this many replicas.
     ///
     /// # Errors
     /// A fleet that comes to a standstill, with the state that explains it.
     pub fn run(&self, replicas: u32, progress: &Progress) -> Result<Run> {
         let setup = Setup { replicas, ..self.setup.clone() };
-        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
-        let run = fleet::run(&setup, &self.workload, engine, progress);
+        let run = fleet::simulate(&setup, &self.workload, progress);
         match &run.stuck {
             Some(why) => Err(Error::new(format!("the fleet came to a standstill: {why}"))),
             None => Ok(run),

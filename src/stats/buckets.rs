@@ -20,9 +20,23 @@ impl Buckets {
 
     /// Adds a sample.
     pub fn add(&mut self, sample: u64) {
-        let bucket = self.bounds.partition_point(|&bound| bound < sample);
-        self.counts[bucket] += 1;
-        self.sum += u128::from(sample);
+        self.add_all(sample, 1, u128::from(sample));
+    }
+
+    /// Adds samples that are all in the bucket of `sample`, given their number and their sum.
+    pub fn add_all(&mut self, sample: u64, count: u64, sum: u128) {
+        self.counts[self.bucket(sample)] += count;
+        self.sum += sum;
+    }
+
+    /// The upper bound of the bucket of a sample; `None` for the last, which has none.
+    #[must_use]
+    pub fn bound(&self, sample: u64) -> Option<u64> {
+        self.bounds.get(self.bucket(sample)).copied()
+    }
+
+    fn bucket(&self, sample: u64) -> usize {
+        self.bounds.partition_point(|&bound| bound < sample)
     }
 
     /// Samples added.

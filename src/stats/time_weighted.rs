@@ -44,7 +44,10 @@ impl TimeWeighted {
         if span == Span::ZERO {
             return;
         }
-        let bin = (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity));
+        let bin = match level.checked_mul(BINS) {
+            Some(thousandfold) => thousandfold.div_ceil(self.capacity) as u128,
+            None => (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)),
+        };
         self.bins[bin as usize] += span;
         self.total += span;
         self.area += u128::from(level) * u128::from(span.0);

@@ -55,7 +55,9 @@ impl Path {
     #[must_use]
     pub fn prefix(&self, len: Tokens) -> Self {
         let whole = self.runs.partition_point(|run| run.end <= len);
-        let mut runs = self.runs[..whole].to_vec();
+        // Nearly always one or two more follow.
+        let mut runs = Vec::with_capacity(whole + 3);
+        runs.extend_from_slice(&self.runs[..whole]);
         let start = runs.last().map_or(Tokens::ZERO, |run| run.end);
         if let Some(cut) = self.runs.get(whole)
             && len > start
@@ -130,7 +132,9 @@ impl Path {
     }
 }
 
-fn key(segment: SegmentId, block: u64) -> BlockKey {
+/// The key of a block whose last token is in `segment`.
+#[must_use]
+pub(crate) fn key(segment: SegmentId, block: u64) -> BlockKey {
     debug_assert!(block < 1 << 32, "a context of more than 2^32 blocks");
     BlockKey(u64::from(segment.0) << 32 | block)
 }

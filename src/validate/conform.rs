@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 use super::recording::Recording;
 use crate::config::defaults::VllmVersion;
 use crate::engine::batch::{Batch, Output, PrefixCounters, RowKind};
+use crate::engine::cache::BlockCache;
+use crate::engine::kv::KvCache;
 use crate::engine::request::Request;
 use crate::engine::scheduler::Scheduler;
 use crate::units::Time;
@@ -28,7 +30,13 @@ pub struct Difference {
 /// recorded.
 #[must_use]
 pub fn conform(recording: &Recording, vllm: VllmVersion) -> Option<Difference> {
-    let played = Player::new(recording, vllm).play();
+    conform_with::<KvCache>(recording, vllm)
+}
+
+/// The same with a KV cache of this kind.
+#[must_use]
+pub fn conform_with<C: BlockCache>(recording: &Recording, vllm: VllmVersion) -> Option<Difference> {
+    let played = Player::<C>::new(recording, vllm).play();
     let expected = &recording.expected;
     for (position, step) in expected.steps.iter().enumerate() {
         let place = format!("step {}", step.get("t").unwrap_or(&Value::Null));
@@ -103,9 +111,9 @@ struct Totals {
     counters: PrefixCounters,
 }
 
-struct Player<'a> {
+struct Player<'a, C: BlockCache> {
     recording: &'a Recording,
-    scheduler: Scheduler,
+    scheduler: Scheduler<C>,
     workload: VecDeque<Request>,
     /// Batches scheduled and not taken in; more than one only under async scheduling.
     in_flight: VecDeque<Batch>,
@@ -117,11 +125,11 @@ struct Player<'a> {
     steps: Vec<Map<String, Value>>,
 }
 
-impl<'a> Player<'a> {
+impl<'a, C: BlockCache> Player<'a, C> {
     fn new(recording: &'a Recording, vllm: VllmVersion) -> Self {
         Self {
             recording,
-            scheduler: Scheduler::new(recording.engine(vllm)),
+            scheduler: Scheduler::with_cache(recording.engine(vllm)),
             workload: recording.workload().into(),
             in_flight: VecDeque::new(),
             lives: vec![Life::default(); recording.requests.len()],

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use flate2::read::GzDecoder;
 use tonnage::config::defaults::VllmVersion;
-use tonnage::validate::conform::conform;
+use tonnage::engine::extents::ExtentCache;
+use tonnage::validate::conform::{conform, conform_with};
 use tonnage::validate::recording::Recording;
 
 fn folder() -> PathBuf {
@@ -50,6 +51,16 @@ fn every_recording_conforms() {
         .filter_map(|recording| {
             Some((recording.name.clone(), conform(recording, VllmVersion::default())?))
         })
+        .collect();
+    assert_eq!(differences, []);
+}
+
+#[test]
+fn every_recording_conforms_with_blocks_in_extents() {
+    let version = VllmVersion::default();
+    let differences: Vec<_> = recordings()
+        .iter()
+        .filter_map(|recording| conform_with::<ExtentCache>(recording, version))
         .collect();
     assert_eq!(differences, []);
 }

@@ -84,6 +84,7 @@ pub fn setup() -> Setup {
         warmup: Span::ZERO,
         window: None,
         alone: None,
+        every_step: true,
     }
 }
 

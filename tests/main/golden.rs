@@ -94,13 +94,16 @@ fn every_golden_file_belongs_to_a_scenario() {
 }
 
 /// A quarter of an hour of the twenty developers: JSON, calls.csv and tasks.csv.
-fn short_run(threads: &str) -> (Vec<u8>, Vec<u8>, [Vec<u8>; 2]) {
+fn short_run(threads: &str, every_step: bool) -> (Vec<u8>, Vec<u8>, [Vec<u8>; 2]) {
     let folder = TempDir::new().unwrap();
     let out = folder.path().to_str().unwrap();
     let with = |command: &str, more: &[&str]| {
         let short = ["--set", "run.warmup_s=300", "--set", "run.window_s=900"];
         let mut run = tonnage(&[command, "scenarios/twenty-developers.toml", "--json"]);
         run.env("RAYON_NUM_THREADS", threads).args(short).args(more);
+        if every_step {
+            run.arg("--every-step");
+        }
         run.output().unwrap().stdout
     };
     // A target that takes several sizes to meet, so that several are simulated at once.
@@ -111,8 +114,9 @@ fn short_run(threads: &str) -> (Vec<u8>, Vec<u8>, [Vec<u8>; 2]) {
 }
 
 #[test]
-fn threads_do_not_change_a_byte() {
-    let one = short_run("1");
+fn neither_threads_nor_every_step_change_a_byte() {
+    let one = short_run("1", false);
     assert!(one.0.len() > 5_000 && one.1.len() > 2_000 && one.2[0].len() > 5_000);
-    assert!(one == short_run("3"), "three threads give another answer than one");
+    assert!(one == short_run("3", false), "three threads give another answer than one");
+    assert!(one == short_run("2", true), "step by step gives another answer");
 }

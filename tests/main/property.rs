@@ -1,5 +1,6 @@
 //! What holds in every run, whatever is sent at whatever fleet: random workloads in tight pools.
 
+mod extents;
 mod kv_cache;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -342,6 +343,12 @@ fn the_workloads_are_eventful() {
     }
     let counts = [hits, preemptions, evictions, rejections];
     assert!(counts.iter().all(|count| *count >= 20), "{counts:?}");
+}
+
+/// So many cases in an ordinary run; `TONNAGE_CASES` asks for another number.
+pub fn cases(usual: u32) -> u32 {
+    let asked = std::env::var("TONNAGE_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
 
 /// So many cases, new ones every time; a failure prints its input, and no file is written.

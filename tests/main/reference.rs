@@ -7,7 +7,8 @@
 
 use serde_json::{Map, Value};
 use tonnage::config::defaults::VllmVersion;
-use tonnage::validate::conform::conform;
+use tonnage::engine::extents::ExtentCache;
+use tonnage::validate::conform::{conform, conform_with};
 use tonnage::validate::recording::{Expected, Recording};
 
 use super::conformance::recordings;
@@ -84,7 +85,9 @@ fn variable(name: &str, otherwise: u64) -> u64 {
 fn parting(recording: &mut Recording, seed: u64) -> Option<String> {
     let (models, engines) = version(seed);
     recording.expected = play::play(recording, models);
-    conform(recording, engines).map(|difference| format!("{difference:?}"))
+    let plain = conform(recording, engines);
+    let extents = || conform_with::<ExtentCache>(recording, engines);
+    plain.or_else(extents).map(|difference| format!("{difference:?}"))
 }
 
 /// Leaves out requests for as long as engine and model still part.

@@ -49,6 +49,43 @@ fn decoding(contexts: &[u64], count: u64) -> Span {
     (0..count).map(step).sum()
 }
 
+/// Times that agree but for rounding: the engine carries what fills no nanosecond from step to
+/// step, on paper every step is rounded by itself.
+trait Near: std::fmt::Debug {
+    fn nanos(&self) -> Vec<u64>;
+}
+
+impl Near for Span {
+    fn nanos(&self) -> Vec<u64> {
+        vec![self.0]
+    }
+}
+
+impl Near for Time {
+    fn nanos(&self) -> Vec<u64> {
+        vec![self.0]
+    }
+}
+
+impl<T: Near> Near for Vec<T> {
+    fn nanos(&self) -> Vec<u64> {
+        self.iter().flat_map(Near::nanos).collect()
+    }
+}
+
+impl<T: Near, U: Near> Near for (T, U) {
+    fn nanos(&self) -> Vec<u64> {
+        [self.0.nanos(), self.1.nanos()].concat()
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "as short to write as assert_eq")]
+fn assert_near<T: Near>(found: T, expected: T) {
+    let (a, b) = (found.nanos(), expected.nanos());
+    let near = a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.abs_diff(*b) <= 20);
+    assert!(near, "{found:?} is not {expected:?}");
+}
+
 /// A time to the nanosecond, in milliseconds.
 fn assert_millis(span: Span, expected: f64) {
     assert!((span.millis() - expected).abs() < 6e-7, "{} is not {expected} ms", span.millis());
@@ -72,10 +109,10 @@ fn one_call_alone_takes_the_steps_of_the_formula() {
     // The host takes 8 ms and 1000 x 2 us before the queue, 5 x 46 us after the last token.
     assert_eq!(alone.queued, Time(10_000_000));
     assert_eq!(alone.queue(), Span::ZERO);
-    assert_eq!(alone.ttft(), Span(10_000_000) + on_paper(&[], &[(0, 1_000, true)]));
+    assert_near(alone.ttft(), Span(10_000_000) + on_paper(&[], &[(0, 1_000, true)]));
     let decodes = decoding(&[1_001], 4);
-    assert_eq!(alone.last_token - alone.first_token, decodes);
-    assert_eq!(alone.itl_secs(), Some(decodes.secs() / 4.0));
+    assert_near(alone.last_token - alone.first_token, decodes);
+    assert_eq!(alone.itl_secs(), Some((alone.last_token - alone.first_token).secs() / 4.0));
     assert_eq!(alone.ended - alone.last_token, Span(230_000));
     assert_eq!(
         (alone.output, alone.prefilled, alone.cached),
@@ -91,11 +128,13 @@ fn two_calls_at_one_instant_share_every_step() {
     let both = [record(&run, 0, 0), record(&run, 1, 0)];
     let prefill = on_paper(&[], &[(0, 1_000, true), (0, 1_000, true)]);
     for call in both {
-        assert_eq!(call.ttft(), prefill);
-        assert_eq!(call.itl_secs(), Some(decoding(&[1_001, 1_001], 8).secs() / 8.0));
+        assert_near(call.ttft(), prefill);
+        assert_near(call.last_token - call.first_token, decoding(&[1_001, 1_001], 8));
+        let gaps = (call.last_token - call.first_token).secs();
+        assert_eq!(call.itl_secs(), Some(gaps / 8.0));
     }
     assert_eq!(run.replicas[0].steps, 9);
-    assert_eq!(run.replicas[0].busy, prefill + decoding(&[1_001, 1_001], 8));
+    assert_near(run.replicas[0].busy, prefill + decoding(&[1_001, 1_001], 8));
 }
 
 /// A decode of 100 tokens and more beside a prompt of 1,200: what each step computes, and when the
@@ -131,13 +170,14 @@ fn beside_a_long_prompt(budget: u64, threshold: u64, chunks: &[u64]) {
     }
     let found: Vec<_> = steps.iter().map(|s| (s.decode_seqs, s.prefill_tokens.0)).collect();
     assert_eq!(found, expected);
-    assert_eq!(steps.iter().map(|step| step.span).collect::<Vec<_>>(), spans);
+    assert_near(steps.iter().map(|step| step.span).collect::<Vec<_>>(), spans.clone());
 
     let (short, long) = (record(&run, 0, 0), record(&run, 1, 0));
     let upto = |steps: usize| Time::ZERO + spans[..steps].iter().copied().sum();
-    assert_eq!((short.first_token, long.first_token), (upto(1), upto(chunks.len())));
-    assert_eq!((short.last_token, long.last_token), (upto(8), upto(chunks.len() + 2)));
-    assert_eq!(short.itl_secs(), Some((upto(8) - upto(1)).secs() / 7.0));
+    assert_near((short.first_token, long.first_token), (upto(1), upto(chunks.len())));
+    assert_near((short.last_token, long.last_token), (upto(8), upto(chunks.len() + 2)));
+    let gaps = (short.last_token - short.first_token).secs();
+    assert_eq!(short.itl_secs(), Some(gaps / 7.0));
 }
 
 #[test]
@@ -159,7 +199,7 @@ fn a_request_that_arrives_in_a_step_enters_the_next() {
     let run = play(&setup(), &trace(vec![(0, vec![call(1_000, 3)]), (5, vec![call(500, 1)])]));
     let (first, second) = (record(&run, 0, 0), record(&run, 1, 0));
     assert_eq!(second.scheduled, first.first_token);
-    assert_eq!(second.queue(), on_paper(&[], &[(0, 1_000, true)]) - Span::from_millis(5));
-    assert_eq!(second.first_token - second.scheduled, on_paper(&[1_001], &[(0, 500, true)]));
-    assert_eq!(first.last_token - second.first_token, on_paper(&[1_002], &[]));
+    assert_near(second.queue(), on_paper(&[], &[(0, 1_000, true)]) - Span::from_millis(5));
+    assert_near(second.first_token - second.scheduled, on_paper(&[1_001], &[(0, 500, true)]));
+    assert_near(first.last_token - second.first_token, on_paper(&[1_002], &[]));
 }

@@ -1,5 +1,7 @@
 //! What one step computes, as the few sums that its time depends on.
 
+use super::Contexts;
+
 /// Sums over the sequences of one step. Made by `StepCost::empty_load`, which tells it the model's
 /// attention window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,14 @@ impl StepLoad {
         self.decode_context_windowed += self.bounded(context);
     }
 
+    /// Adds sequences that compute one token each, given the sums of their contexts and of their
+    /// contexts up to the window.
+    pub fn add_decodes(&mut self, seqs: u64, context: u64, windowed: u64) {
+        self.decode_seqs += seqs;
+        self.decode_context += context;
+        self.decode_context_windowed += windowed;
+    }
+
     /// Takes back what [`StepLoad::add_decode`] added with the same `context`.
     pub fn remove_decode(&mut self, context: u64) {
         self.decode_seqs -= 1;
@@ -63,6 +73,17 @@ impl StepLoad {
 
     fn bounded(&self, context: u64) -> u64 {
         self.window.map_or(context, |window| context.min(window))
+    }
+
+    /// The sums over its contexts.
+    #[must_use]
+    pub fn contexts(&self) -> Contexts {
+        Contexts {
+            decode: self.decode_context,
+            decode_windowed: self.decode_context_windowed,
+            half_pairs: self.prefill_half_pairs,
+            half_pairs_windowed: self.prefill_half_pairs_windowed,
+        }
     }
 
     /// Most tokens that windowed layers see.

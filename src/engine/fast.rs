@@ -1,0 +1,366 @@
+//! The fast engine: the same results as step by step, with work for what changes only.
+//!
+//! Three things make it fast. The KV cache is kept [in extents](super::extents). Requests that
+//! decode are [in lock step](lockstep): a step costs the same however many they are. And while
+//! nothing changes, [many steps are one](skip).
+//!
+//! Where lock step does not fit (somebody is preempted, the budget does not reach all, prompts are
+//! capped, two requests write the same content), the engine takes the step request by request, by
+//! the reference's own scheduler, and goes back to lock step as soon as it can.
+
+use super::batch::{Batch, Output, Row, Slot};
+use super::config::EngineConfig;
+use super::extents::ExtentCache;
+use super::metrics::EngineMetrics;
+use super::plain::tell;
+use super::request::{Effect, Level, Request, StepRun, StepSummary};
+use super::scheduler::Scheduler;
+use super::step_time::{Carry, StepCost, Ticks};
+use super::{Due, Engine, Stuck, StuckCause};
+use crate::engine::cache::BlockCache;
+use crate::trace::lineage::Path;
+use crate::units::{Blocks, RequestId, Span, Time, Tokens};
+
+mod locked;
+mod lockstep;
+mod skip;
+mod skipping;
+#[cfg(test)]
+mod tests;
+
+use lockstep::LockStep;
+use skip::Skip;
+
+/// Blocks larger than this are never counted in lock step.
+const BLOCK_SIZE_MAX: u64 = 1 << 16;
+
+/// One engine that does not take every step by itself.
+#[derive(Debug)]
+pub struct FastEngine {
+    scheduler: Scheduler<ExtentCache>,
+    cost: StepCost,
+    carry: Carry,
+    /// The same of the steps' decodes.
+    decode_carry: Carry,
+    /// The batch that runs, if `due` is the end of a step.
+    running: FastBatch,
+    /// With async scheduling: the batch that runs next. Empty if there is none.
+    queued: FastBatch,
+    lock: LockStep,
+    /// Whether lock step says how far those that decode are; else the scheduler does.
+    locked: bool,
+    /// Something came up that does not go in lock step.
+    tangled: bool,
+    /// Requests that decode from the next scheduling on.
+    joining: Vec<Slot>,
+    /// Members that are labelled before somebody else: empty but then.
+    others: Vec<Slot>,
+    /// Requests that the batch in flight ends.
+    ending: Vec<Slot>,
+    /// The last of the running list, if its prompt is part-way.
+    partial: Option<Slot>,
+    /// The steps that follow the running one and are not taken one by one.
+    skip: Option<Skip>,
+    /// Steps that were taken and not told.
+    runs: Vec<(StepRun, usize)>,
+    /// The blocks held in them; a run's end where its number says.
+    levels: Vec<Level>,
+    /// Room for the steps of a cycle in which blocks are taken.
+    cycle: Vec<(u64, u64)>,
+    outputs: Vec<Output>,
+    /// When outputs were last taken in.
+    last_update: Time,
+    due: Option<Due>,
+    stuck: Option<Stuck>,
+    metrics: EngineMetrics,
+}
+
+/// What one step does: those in lock step as sums, all others row by row.
+#[derive(Debug, Default)]
+struct FastBatch {
+    /// The rows behind those in lock step.
+    batch: Batch,
+    /// The number of its scheduling.
+    tick: u64,
+    /// Requests in lock step.
+    members: u64,
+    /// Of these, computed for nothing: a stop token ended them before.
+    ghosts: u64,
+    /// The sum of the members' contexts, and the same up to the window.
+    contexts: (u64, u64),
+}
+
+impl FastBatch {
+    fn clear(&mut self) {
+        self.batch.clear();
+        (self.members, self.ghosts, self.contexts) = (0, 0, (0, 0));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.members == 0 && self.batch.rows.is_empty()
+    }
+}
+
+/// A step's time.
+#[derive(Clone, Copy, Debug)]
+struct Price {
+    ticks: Ticks,
+    decode_ticks: Ticks,
+    summary: StepSummary,
+}
+
+impl FastEngine {
+    /// An idle engine with an empty cache.
+    #[must_use]
+    pub fn new(config: EngineConfig, cost: StepCost) -> Self {
+        // Without lock step its counters are not needed.
+        let counted = if config.block_size > BLOCK_SIZE_MAX { 1 } else { config.block_size };
+        Self {
+            lock: LockStep::new(counted, cost.empty_load().window()),
+            scheduler: Scheduler::with_cache(config),
+            cost,
+            carry: Carry::default(),
+            decode_carry: Carry::default(),
+            running: FastBatch::default(),
+            queued: FastBatch::default(),
+            locked: false,
+            tangled: false,
+            joining: Vec::new(),
+            others: Vec::new(),
+            ending: Vec::new(),
+            partial: None,
+            skip: None,
+            runs: Vec::new(),
+            levels: Vec::new(),
+            cycle: Vec::new(),
+            outputs: Vec::new(),
+            last_update: Time::ZERO,
+            due: None,
+            stuck: None,
+            metrics: EngineMetrics::default(),
+        }
+    }
+
+    fn start_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.due = None;
+        std::mem::swap(&mut self.running, &mut self.queued);
+        self.queued.clear();
+        if self.running.is_empty() {
+            self.schedule_something(effects);
+        }
+        if self.running.is_empty() {
+            return;
+        }
+        let price = self.price();
+        effects.push(Effect::StepStarted(price.summary));
+        let end = now + price.summary.span;
+        self.due = Some(Due::StepEnds(end));
+        if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
+            self.schedule(true, effects);
+        }
+        self.skip_ahead(end, &price);
+    }
+
+    /// Schedules the batch to run now, with nothing in flight.
+    fn schedule_something(&mut self, effects: &mut Vec<Effect>) {
+        loop {
+            self.schedule(false, effects);
+            if !self.running.is_empty() {
+                return;
+            }
+            // As in the plain engine: without a preemption nothing will ever change.
+            if self.running.batch.preempted.is_empty() {
+                let cause = match self.scheduler.running() {
+                    0 => StuckCause::Admission,
+                    _ => StuckCause::Context,
+                };
+                if let Some((head, needed)) = self.scheduler.first() {
+                    self.give_up(head, cause, needed);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Decides the next step: the one to run now, or the one after the batch in flight.
+    fn schedule(&mut self, in_flight: bool, effects: &mut Vec<Effect>) {
+        let target = if in_flight { &mut self.queued } else { &mut self.running };
+        let mut target = std::mem::take(target);
+        target.clear();
+        self.lock.advance(1);
+        target.tick = self.lock.tick;
+        if !self.locked {
+            self.locked = self.can_lock(in_flight);
+        }
+        if self.locked && !self.schedule_locked(in_flight, &mut target) {
+            self.unlock(in_flight);
+        }
+        if !self.locked {
+            self.scheduler.schedule(&mut target.batch);
+        }
+        self.metrics.count(&target.batch);
+        tell(&target.batch, effects);
+        if let Some((request, needed)) = target.batch.outgrown {
+            self.give_up(request, StuckCause::Growth, needed);
+        }
+        if in_flight {
+            self.queued = target;
+        } else {
+            self.running = target;
+        }
+    }
+
+    fn give_up(&mut self, head: RequestId, cause: StuckCause, needed: Blocks) {
+        let blocks = self.scheduler.config().usable_blocks();
+        let (running, waiting) = (self.scheduler.running(), self.scheduler.waiting());
+        self.stuck.get_or_insert(Stuck { head, cause, needed, blocks, running, waiting });
+    }
+
+    fn price(&mut self) -> Price {
+        let mut load = self.cost.empty_load();
+        let mut decode_load = self.cost.empty_load();
+        let FastBatch { members, contexts: (context, windowed), .. } = self.running;
+        load.add_decodes(members, context, windowed);
+        decode_load.add_decodes(members, context, windowed);
+        let mut prefill_tokens = Tokens::ZERO;
+        for row in &self.running.batch.rows {
+            if row.decodes {
+                load.add_decode(row.computed_before.0 + 1);
+                decode_load.add_decode(row.computed_before.0 + 1);
+            } else {
+                load.add_prefill(row.computed_before.0, row.tokens.0, row.emits);
+                prefill_tokens += row.tokens;
+            }
+        }
+        let ticks = self.cost.ticks(&load);
+        let span = self.carry.step(ticks);
+        let (decode_ticks, decode_span) = match (load.decode_seqs(), prefill_tokens.0) {
+            (_, 0) => (ticks, span),
+            (0, _) => (Ticks::default(), Span::ZERO),
+            _ => {
+                let ticks = self.cost.ticks(&decode_load);
+                (ticks, self.decode_carry.step(ticks))
+            }
+        };
+        let summary = StepSummary {
+            span,
+            decode_span,
+            decode_seqs: load.decode_seqs(),
+            prefill_tokens,
+            used_blocks: self.scheduler.kv().used_blocks(),
+            running: self.scheduler.running() as u64,
+            waiting: self.scheduler.waiting() as u64,
+        };
+        Price { ticks, decode_ticks, summary }
+    }
+
+    fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        let mut batch = std::mem::take(&mut self.running);
+        let mut iteration_tokens = 0;
+        let decoded = batch.members - batch.ghosts;
+        if decoded > 0 {
+            let gap = now - self.last_update;
+            let sum = u128::from(gap.0) * u128::from(decoded);
+            self.metrics.inter_token_latency.add_all(gap.0, decoded, sum);
+            iteration_tokens += decoded;
+        }
+        self.end_members(batch.tick, effects);
+        for row in batch.batch.rows.iter().filter(|row| row.emits) {
+            iteration_tokens += self.end_row(now, row, effects);
+        }
+        self.last_update = now;
+        batch.clear();
+        self.running = batch;
+        self.metrics.steps += 1;
+        self.metrics.iteration_tokens.add(iteration_tokens);
+        let goes_on = self.scheduler.has_requests() || !self.queued.is_empty();
+        self.due = goes_on.then_some(Due::StepStarts(now));
+    }
+
+    /// Takes in what came out of one row; gives the tokens that count for the iteration.
+    fn end_row(&mut self, now: Time, row: &Row, effects: &mut Vec<Effect>) -> u64 {
+        if self.locked && self.scheduler.is_there(row) {
+            self.before_row_ends(row.slot);
+        }
+        self.outputs.clear();
+        self.scheduler.take_in(now, row, &mut self.outputs);
+        let (mut iteration_tokens, mut ended) = (0, self.outputs.is_empty());
+        for output in &self.outputs {
+            match *output {
+                Output::First { request, computed } => {
+                    iteration_tokens += computed.0 + 1;
+                    effects.push(Effect::FirstToken { request });
+                }
+                Output::Next { gap } => {
+                    iteration_tokens += 1;
+                    self.metrics.inter_token_latency.add(gap.0);
+                }
+                Output::Last { request, output, prefilled } => {
+                    ended = true;
+                    effects.push(Effect::Finished { request, output, prefilled });
+                }
+            }
+        }
+        if self.locked && !ended && !self.scheduler.config().async_scheduling {
+            self.joining.push(row.slot);
+        }
+        iteration_tokens
+    }
+}
+
+impl Engine for FastEngine {
+    fn submit(&mut self, now: Time, request: Request) {
+        self.before_arrival(now, &request);
+        self.scheduler.add(request);
+        self.due.get_or_insert(Due::StepStarts(now));
+    }
+
+    fn warm(&mut self, path: &Path, tokens: Tokens) {
+        self.scheduler.warm(path, tokens);
+    }
+
+    fn due(&self) -> Option<Due> {
+        self.due
+    }
+
+    fn advance(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if let Some(skip) = self.skip {
+            self.take_steps(skip.steps);
+        }
+        match self.due {
+            Some(Due::StepStarts(_)) => self.start_step(now, effects),
+            Some(Due::StepEnds(_)) => self.end_step(now, effects),
+            None => {}
+        }
+    }
+
+    fn take_runs(&mut self, mut take: impl FnMut(&StepRun, &[Level])) {
+        let mut from = 0;
+        for (run, upto) in self.runs.drain(..) {
+            take(&run, &self.levels[from..upto]);
+            from = upto;
+        }
+        self.levels.clear();
+    }
+
+    fn settle(&mut self, until: Time) {
+        if let Some(skip) = self.skip {
+            self.take_steps(skip.begun(until));
+        }
+    }
+
+    fn stuck(&self) -> Option<Stuck> {
+        self.stuck
+    }
+
+    fn metrics(&self) -> EngineMetrics {
+        let kv = self.scheduler.kv();
+        EngineMetrics {
+            num_requests_running: self.scheduler.running() as u64,
+            num_requests_waiting: self.scheduler.waiting() as u64,
+            kv_cache_usage_perc: kv.used_blocks().as_f64() / kv.blocks().as_f64().max(1.0),
+            evicted_blocks: kv.evicted_total(),
+            ..self.metrics.clone()
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Requests that decode in lock step: each computes one token in every step, so one counter moves
+//! them all.
+//!
+//! The counter is the *tick*, the number of the scheduling. A member has computed
+//! `tick + offset` tokens before that tick's scheduling. What a step needs to know of all members
+//! together are sums that change only when somebody joins or leaves, so a step costs the same
+//! however many decode.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashMap;
+
+use crate::engine::batch::Slot;
+use crate::units::SegmentId;
+
+/// One member.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Member {
+    /// Tokens computed before a tick, less the tick.
+    pub(super) offset: i64,
+    /// The tick whose outputs were its last before it joined.
+    pub(super) since: u64,
+    /// Its outputs with those.
+    pub(super) outputs: u64,
+    /// The tick whose outputs end it.
+    pub(super) finish: u64,
+    /// Whether the scheduler knows that end beforehand.
+    pub(super) foreseen: bool,
+    /// Whether its context is within the attention window.
+    within: bool,
+    /// Whether it is a member now.
+    active: bool,
+}
+
+/// Who waits for which tick: the tick, the order of joining, who.
+type Agenda = BinaryHeap<Reverse<(u64, u64, Slot)>>;
+
+/// All members.
+#[derive(Debug)]
+pub(super) struct LockStep {
+    block_size: u64,
+    window: Option<u64>,
+    /// The number of the last scheduling.
+    pub(super) tick: u64,
+    members: Vec<Member>,
+    count: u64,
+    offsets: i64,
+    /// Members by the remainder of their offset: those of one remainder take a block together.
+    phases: Vec<u32>,
+    within: u64,
+    within_offsets: i64,
+    finishing: Agenda,
+    /// When members outgrow the attention window.
+    outgrowing: Agenda,
+    /// The members that write segments, each of which later lookups may reach.
+    pub(super) writers: FxHashMap<SegmentId, Slot>,
+    joined: u64,
+}
+
+impl LockStep {
+    pub(super) fn new(block_size: u64, window: Option<u64>) -> Self {
+        Self {
+            block_size,
+            window,
+            tick: 0,
+            members: Vec::new(),
+            count: 0,
+            offsets: 0,
+            phases: vec![0; block_size as usize],
+            within: 0,
+            within_offsets: 0,
+            finishing: Agenda::new(),
+            outgrowing: Agenda::new(),
+            writers: FxHashMap::default(),
+            joined: 0,
+        }
+    }
+
+    /// Nobody is in lock step any more.
+    pub(super) fn clear(&mut self) {
+        let (block_size, window, tick) = (self.block_size, self.window, self.tick);
+        *self = Self { tick, ..Self::new(block_size, window) };
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn is_member(&self, slot: Slot) -> bool {
+        self.members.get(slot as usize).is_some_and(|member| member.active)
+    }
+
+    /// What is known of a request that is or was a member.
+    pub(super) fn member(&self, slot: Slot) -> Member {
+        self.members[slot as usize]
+    }
+
+    /// Moves on to later schedulings.
+    pub(super) fn advance(&mut self, ticks: u64) {
+        self.tick += ticks;
+        while let Some(&Reverse((tick, _, slot))) = self.outgrowing.peek()
+            && tick <= self.tick
+        {
+            self.outgrowing.pop();
+            // Whoever is in the slot now may be somebody else.
+            let window = self.window.map_or(0, |window| window as i64);
+            if window - self.members[slot as usize].offset == tick as i64 {
+                self.leave_window(slot);
+            }
+        }
+    }
+
+    fn leave_window(&mut self, slot: Slot) {
+        let member = &mut self.members[slot as usize];
+        if member.active && member.within {
+            member.within = false;
+            self.within -= 1;
+            self.within_offsets -= member.offset;
+        }
+    }
+
+    /// A request decodes from this tick on, with `computed` tokens before it and `outputs` after
+    /// the tick before. Its `left` more outputs end it.
+    pub(super) fn join(
+        &mut self,
+        slot: Slot,
+        computed: u64,
+        outputs: u64,
+        left: u64,
+        foreseen: bool,
+    ) {
+        if self.members.len() <= slot as usize {
+            self.members.resize(slot as usize + 1, Member::default());
+        }
+        let offset = computed as i64 - self.tick as i64;
+        let since = self.tick - 1;
+        let finish = since + left;
+        let within = self.window.is_some_and(|window| computed < window);
+        self.members[slot as usize] =
+            Member { offset, since, outputs, finish, foreseen, within, active: true };
+        self.count += 1;
+        self.offsets += offset;
+        self.phases[offset.rem_euclid(self.block_size as i64) as usize] += 1;
+        self.joined += 1;
+        // One that ends with the outputs of the tick before ends by itself.
+        if left > 0 {
+            self.finishing.push(Reverse((finish, self.joined, slot)));
+        }
+        if let Some(window) = self.window.filter(|_| within) {
+            self.within += 1;
+            self.within_offsets += offset;
+            self.outgrowing.push(Reverse((self.tick + window - computed, self.joined, slot)));
+        }
+    }
+
+    /// A request is no member any more.
+    pub(super) fn remove(&mut self, slot: Slot) {
+        self.leave_window(slot);
+        let member = &mut self.members[slot as usize];
+        debug_assert!(member.active, "nobody leaves twice");
+        member.active = false;
+        self.count -= 1;
+        self.offsets -= member.offset;
+        self.phases[member.offset.rem_euclid(self.block_size as i64) as usize] -= 1;
+    }
+
+    /// Appends those that the outputs of `tick` end, in the order of the running list.
+    pub(super) fn ending(&mut self, tick: u64, ending: &mut Vec<Slot>) {
+        while let Some(&Reverse((at, _, slot))) = self.finishing.peek()
+            && at <= tick
+        {
+            debug_assert!(at == tick, "somebody should have ended before");
+            self.finishing.pop();
+            ending.push(slot);
+        }
+    }
+
+    /// The tick whose outputs end a member first.
+    pub(super) fn next_end(&self) -> Option<u64> {
+        self.finishing.peek().map(|Reverse((tick, _, _))| *tick)
+    }
+
+    /// The tick at which a member outgrows the window first.
+    pub(super) fn next_outgrown(&self) -> Option<u64> {
+        self.outgrowing.peek().map(|Reverse((tick, _, _))| *tick)
+    }
+
+    /// Tokens that a member has computed before this tick's scheduling.
+    pub(super) fn computed(&self, slot: Slot) -> u64 {
+        (self.tick as i64 + self.members[slot as usize].offset) as u64
+    }
+
+    /// Blocks that members take at a tick.
+    pub(super) fn blocks_at(&self, tick: u64) -> u64 {
+        let phase = tick % self.block_size;
+        let remainder = if phase == 0 { 0 } else { self.block_size - phase };
+        u64::from(self.phases[remainder as usize])
+    }
+
+    /// Ticks after which each member takes a block again.
+    pub(super) fn cycle(&self) -> u64 {
+        self.block_size
+    }
+
+    /// Blocks that members take at each tick from `tick` on.
+    pub(super) fn blocks_from(&self, tick: u64) -> impl Iterator<Item = u64> + '_ {
+        let last = self.phases.len() - 1;
+        let phase = (tick % self.block_size) as usize;
+        let mut remainder = if phase == 0 { 0 } else { self.phases.len() - phase };
+        std::iter::repeat_with(move || {
+            let taken = u64::from(self.phases[remainder]);
+            remainder = if remainder == 0 { last } else { remainder - 1 };
+            taken
+        })
+    }
+
+    /// Blocks that members take in the next `ticks` schedulings.
+    pub(super) fn blocks_in(&self, ticks: u64) -> u64 {
+        let some = (1..=ticks % self.block_size).map(|tick| self.blocks_at(self.tick + tick));
+        ticks / self.block_size * self.count + some.sum::<u64>()
+    }
+
+    /// The sum of the members' contexts in this tick's step, and the same up to the window.
+    pub(super) fn contexts(&self) -> (u64, u64) {
+        let next = self.tick as i64 + 1;
+        let all = (self.count as i64 * next + self.offsets) as u64;
+        let Some(window) = self.window else { return (all, all) };
+        let within = (self.within as i64 * next + self.within_offsets) as u64;
+        (all, within + (self.count - self.within) * window)
+    }
+
+    /// By how much these sums grow from tick to tick.
+    pub(super) fn growth(&self) -> (u64, u64) {
+        (self.count, if self.window.is_some() { self.within } else { self.count })
+    }
+}

@@ -1,0 +1,290 @@
+//! When steps can be skipped, and how they are made up for.
+
+use crate::engine::Due;
+use crate::engine::batch::{Row, Slot};
+use crate::engine::cache::BlockCache;
+use crate::engine::config::Policy;
+use crate::engine::request::{Request, StepRun};
+use crate::engine::step_time::{Contexts, Series, Ticks};
+use crate::stats::Buckets;
+use crate::units::{Span, Time};
+
+use super::skip::{Chunk, Skip};
+use super::{FastEngine, Price};
+
+impl FastEngine {
+    /// Looks how many steps after the one that runs will do the same, and skips to the last.
+    pub(super) fn skip_ahead(&mut self, end: Time, price: &Price) {
+        debug_assert!(self.skip.is_none(), "a skip begins in another");
+        let Some(chunk) = self.repeated_rows() else { return };
+        let (growth, windowed) = self.lock.growth();
+        let Some(steps) = self.equal_steps(chunk.as_ref()) else { return };
+        let steps = self.with_blocks(steps, chunk.as_ref());
+        if steps == 0 {
+            return;
+        }
+        let slope = self.slope(chunk.as_ref(), growth, windowed);
+        let mixed = chunk.is_some() && growth > 0;
+        let decode = mixed.then(|| {
+            let contexts =
+                Contexts { decode: growth, decode_windowed: windowed, ..Contexts::default() };
+            let slope = self.cost.context_ticks(false, &contexts);
+            let first = Ticks(price.decode_ticks.0 + slope.0);
+            Series { rest: self.decode_carry, first, slope }
+        });
+        let first = Ticks(price.ticks.0 + slope.0);
+        let skip = Skip {
+            at: end,
+            steps,
+            series: Series { rest: self.carry, first, slope },
+            decode,
+            tick: self.running.tick + 1,
+            members: growth,
+            windowed,
+            chunk,
+            used: price.summary.used_blocks.0,
+            told: 0,
+        };
+        self.due = Some(Due::StepEnds(skip.start(steps)));
+        self.skip = Some(skip);
+    }
+
+    /// The chunk that every step prefills, if the batches do nothing else but decode. `None` if
+    /// they will not be repeated.
+    fn repeated_rows(&self) -> Option<Option<Chunk>> {
+        if !self.locked || self.tangled || !self.joining.is_empty() || !self.ending.is_empty() {
+            return None;
+        }
+        if self.running.ghosts > 0 || self.may_admit() {
+            return None;
+        }
+        let repeats = |row: &Row| !row.emits && !row.decodes;
+        let chunk = match self.running.batch.rows.as_slice() {
+            [] => None,
+            [row] if repeats(row) => Some(Chunk {
+                slot: row.slot,
+                tokens: row.tokens.0,
+                before: row.computed_before.0 + row.tokens.0,
+            }),
+            _ => return None,
+        };
+        if self.scheduler.config().async_scheduling {
+            let same = match (self.queued.batch.rows.as_slice(), &chunk) {
+                ([], None) => true,
+                ([row], Some(chunk)) => repeats(row) && row.tokens.0 == chunk.tokens,
+                _ => false,
+            };
+            let (growth, windowed) = self.lock.growth();
+            let (context, within) = self.running.contexts;
+            if !same
+                || self.queued.members != self.running.members
+                || self.queued.contexts != (context + growth, within + windowed)
+            {
+                return None;
+            }
+        } else if chunk.is_none() && self.partial.is_some() {
+            return None;
+        }
+        (self.lock.count() > 0 || chunk.is_some()).then_some(chunk)
+    }
+
+    /// Whether the next scheduling may admit somebody.
+    fn may_admit(&self) -> bool {
+        let Some(&head) = self.scheduler.waiting.front() else { return false };
+        self.looks_at_queue() && !self.stays_blocked(head)
+    }
+
+    /// Whether the next schedulings look at the waiting queue at all.
+    fn looks_at_queue(&self) -> bool {
+        let config = self.scheduler.config();
+        let latest = if config.async_scheduling { &self.queued } else { &self.running };
+        // A prompt that is part-way takes what is left of the budget.
+        let exhausted = latest.batch.rows.last().is_some_and(|row| !row.emits)
+            || latest.members >= config.max_num_batched_tokens.0;
+        !exhausted && self.scheduler.running.len() < config.max_num_seqs
+    }
+
+    /// Whether the head of the queue cannot be admitted while blocks are only taken.
+    fn stays_blocked(&self, head: Slot) -> bool {
+        let Some(blocked) = self.scheduler.blocked else { return false };
+        if blocked.slot != head || blocked.released != self.scheduler.kv.released_total() {
+            return false;
+        }
+        let Some(next) = blocked.next else { return true };
+        let block_size = self.scheduler.config().block_size;
+        let runs = self.scheduler.state(head).request.path.runs();
+        let run = runs.iter().find(|run| run.end.0 >= (next + 1) * block_size);
+        run.is_some_and(|run| !self.lock.writers.contains_key(&run.segment))
+    }
+
+    /// How many more schedulings decide the same, blocks apart.
+    fn equal_steps(&self, chunk: Option<&Chunk>) -> Option<u64> {
+        let latest = self.lock.tick;
+        let mut steps = u64::MAX;
+        if let Some(end) = self.lock.next_end() {
+            steps = steps.min(end.saturating_sub(latest));
+        }
+        if let Some(outgrown) = self.lock.next_outgrown() {
+            steps = steps.min(outgrown.saturating_sub(latest + 1));
+        }
+        if let Some(chunk) = chunk {
+            let state = self.scheduler.state(chunk.slot);
+            let left = state.known() - state.computed;
+            steps = steps.min(left.saturating_sub(1) / chunk.tokens);
+            if chunk.tokens == 1 {
+                // A single token behind the prompt counts as a decode.
+                steps = steps.min(state.request.prompt.0.saturating_sub(chunk.before + 1));
+            }
+            if let Some(window) = self.cost.empty_load().window() {
+                // The reach of the running step, as the load counts it.
+                let reach = 2 * chunk.before - chunk.tokens;
+                if reach < 2 * window {
+                    steps = steps.min((2 * window).saturating_sub(reach) / (2 * chunk.tokens));
+                }
+            }
+        }
+        (steps > 0 && steps < u64::MAX).then_some(steps)
+    }
+
+    /// As many of the steps as there are blocks for.
+    fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+        let block_size = self.scheduler.config().block_size;
+        let free = self.scheduler.kv.free_blocks().0;
+        let ahead = self.lock.tick + 1 - (self.running.tick + 1);
+        let needed = |steps| {
+            let chunk = chunk.map_or(0, |chunk| chunk.blocks(ahead, steps, block_size));
+            self.lock.blocks_in(steps) + chunk
+        };
+        if needed(steps) <= free {
+            return steps;
+        }
+        let (mut enough, mut too_many) = (0, steps);
+        while too_many - enough > 1 {
+            let middle = enough + (too_many - enough) / 2;
+            if needed(middle) <= free {
+                enough = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        enough
+    }
+
+    /// By how much each step is longer than the one before.
+    fn slope(&self, chunk: Option<&Chunk>, growth: u64, windowed: u64) -> Ticks {
+        let mut contexts =
+            Contexts { decode: growth, decode_windowed: windowed, ..Contexts::default() };
+        if let Some(chunk) = chunk {
+            let more = 2 * chunk.tokens * chunk.tokens;
+            contexts.half_pairs = more;
+            let reach = 2 * chunk.before - chunk.tokens;
+            let window = self.cost.empty_load().window();
+            let bounded = window.is_some_and(|window| reach >= 2 * window);
+            contexts.half_pairs_windowed = if bounded { 0 } else { more };
+        }
+        self.cost.context_ticks(chunk.is_some() && growth > 0, &contexts)
+    }
+
+    /// The first `steps` of the skipped steps have begun, the last of them runs: brings everything
+    /// there.
+    pub(super) fn take_steps(&mut self, steps: u64) {
+        self.tell_steps(steps);
+        let Some(skip) = self.skip.take() else { return };
+        if steps == 0 {
+            return;
+        }
+        let members = skip.members;
+        // The step before them has ended, and all of them but the last.
+        if members > 0 {
+            let latency = &mut self.metrics.inter_token_latency;
+            let gap = skip.at - self.last_update;
+            latency.add_all(gap.0, members, u128::from(gap.0) * u128::from(members));
+            add_steps(latency, &skip.series, steps - 1, members);
+        }
+        let tokens = u128::from(members) * u128::from(steps);
+        self.metrics.iteration_tokens.add_all(members, steps, tokens);
+        self.metrics.steps += steps;
+        self.last_update = skip.start(steps - 1);
+        self.carry = skip.series.rest_after(steps);
+        if let Some(decode) = &skip.decode {
+            self.decode_carry = decode.rest_after(steps);
+        }
+        self.scheduler.kv.take(self.lock.blocks_in(steps));
+        self.lock.advance(steps);
+        for batch in [&mut self.running, &mut self.queued] {
+            batch.tick += steps;
+            batch.contexts.0 += steps * members;
+            batch.contexts.1 += steps * skip.windowed;
+        }
+        if let Some(chunk) = &skip.chunk {
+            let tokens = steps * chunk.tokens;
+            for row in self.running.batch.rows.iter_mut().chain(&mut self.queued.batch.rows) {
+                row.computed_before.0 += tokens;
+            }
+            let state = self.scheduler.state_mut(chunk.slot);
+            state.computed += tokens;
+            state.prefilled += tokens;
+            let computed = state.computed;
+            self.scheduler.take_blocks(chunk.slot, computed);
+        }
+    }
+
+    /// Tells of the first `steps` of the skipped steps, as the queue is now.
+    fn tell_steps(&mut self, steps: u64) {
+        let Some(skip) = &mut self.skip else { return };
+        let block_size = self.scheduler.config().block_size;
+        if let Some(run) =
+            skip.tell(steps, &self.lock, block_size, &mut self.cycle, &mut self.levels)
+        {
+            let run = StepRun {
+                running: self.scheduler.running() as u64,
+                waiting: self.scheduler.waiting() as u64,
+                ..run
+            };
+            self.runs.push((run, self.levels.len()));
+        }
+    }
+
+    /// A request is about to arrive: skipped steps are settled as far as they have begun, and end
+    /// there if the next scheduling may admit it.
+    pub(super) fn before_arrival(&mut self, now: Time, request: &Request) {
+        let Some(skip) = self.skip else { return };
+        let begun = skip.begun(now);
+        if !self.looks_at_queue() || !self.comes_first(request) {
+            self.tell_steps(begun);
+            return;
+        }
+        self.take_steps(begun);
+        let end = skip.start(begun);
+        self.due = Some(Due::StepEnds(end));
+        if end == now {
+            let mut effects = Vec::new();
+            self.end_step(now, &mut effects);
+            debug_assert!(effects.is_empty(), "something happens in a step that was skipped");
+        }
+    }
+
+    /// Whether a request would be the head of the queue.
+    fn comes_first(&self, request: &Request) -> bool {
+        let Some(&head) = self.scheduler.waiting.front() else { return true };
+        let head = &self.scheduler.state(head).request;
+        self.scheduler.config().policy == Policy::Priority && request.priority < head.priority
+    }
+}
+
+/// Adds the spans of the first `steps` steps of a series, each as often as `weight`.
+fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, weight: u64) {
+    let (mut series, mut left) = (*series, steps);
+    while left > 0 {
+        let shortest = series.first.whole();
+        let bound = buckets.bound(shortest.0);
+        let together = bound.map_or(left, |bound| series.steps_within(Span(bound), left));
+        // One whose rounding decides between two buckets is added by itself.
+        let count = together.max(1);
+        let total = series.sum(count);
+        let sample = if together == 0 { total } else { shortest };
+        buckets.add_all(sample.0, count * weight, u128::from(total.0) * u128::from(weight));
+        series = series.skip(count);
+        left -= count;
+    }
+}
