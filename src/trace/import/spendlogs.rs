@@ -28,6 +28,7 @@ mod element;
 mod fingerprint;
 mod flow;
 mod group;
+mod head;
 mod input;
 mod json;
 mod json_form;
@@ -284,6 +285,7 @@ fn assemble(
         one_call_sessions: found.one_call,
         lanes: found.lanes,
         child_sessions: counts.children,
+        agents: counts.agents,
         orphans: counts.orphans,
         regrouped: counts.regrouped.clone(),
         said_turns: found.said_turns,

@@ -84,6 +84,12 @@ impl Id {
         Self(xxh3_128(&self.0.to_le_bytes()))
     }
 
+    /// The id of a part of what has this id.
+    pub(super) fn with(self, part: Self) -> Self {
+        let ids = [self.0.to_le_bytes(), part.0.to_le_bytes()];
+        Self(xxh3_128(ids.as_flattened()))
+    }
+
     /// Whether it is no id.
     pub(super) fn is_none(self) -> bool {
         self == Self::NONE
@@ -107,5 +113,7 @@ mod tests {
     fn an_empty_id_is_none_and_a_derived_one_is_another() {
         assert!(Id::of("").is_none() && !Id::of("a").is_none());
         assert_ne!(Id::of("a").derived(), Id::of("a"));
+        let (a, b) = (Id::of("a"), Id::of("b"));
+        assert!(a.with(b) != b.with(a) && a.with(b) != a, "an agent's id depends on its session");
     }
 }
