@@ -60,6 +60,7 @@ mod time;
 mod warn;
 
 pub use self::postgres::{Bound, DatabaseUrl, Query, TableName};
+pub use open::first_file;
 pub use report::{CachedHour, Evidence, FileReport, HumanHours, Regrouped, Report};
 pub use time::UtcOffset;
 

@@ -297,7 +297,7 @@ impl Ids {
             // Without a session of its own a row belongs to whatever else its parent started so.
             unit: match session {
                 "" if parent.is_none() => Id::NONE,
-                "" => parent.derived(),
+                "" => parent.with(Id::NONE),
                 session => Id::of(session),
             },
             call: Id::of(if call.is_empty() { request } else { call }),
