@@ -14,7 +14,8 @@ use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Span};
-use tonnage::trace::import::spendlogs::{Options, Sink, import_into};
+use tonnage::trace::canonical::Sink;
+use tonnage::trace::import::spendlogs::{Options, import_into};
 use tonnage::trace::record::{Session, SharedContext};
 
 /// Seconds from one copy of the recorded rows to the next; the rows span 170 s.
@@ -91,12 +92,12 @@ fn metadata(text: &str, copy: u64) -> String {
 struct Nowhere;
 
 impl Sink for Nowhere {
-    fn context(&mut self, context: SharedContext) -> tonnage::diag::Result<()> {
+    fn context(&mut self, context: &SharedContext) -> tonnage::diag::Result<()> {
         black_box(context);
         Ok(())
     }
 
-    fn session(&mut self, session: Session) -> tonnage::diag::Result<()> {
+    fn session(&mut self, session: &Session) -> tonnage::diag::Result<()> {
         black_box(session);
         Ok(())
     }

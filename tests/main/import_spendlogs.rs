@@ -9,7 +9,9 @@ use tonnage::trace::import::spendlogs::{Import, Options, Report, import};
 use tonnage::trace::record::{After, AfterEvent, Base, Call, Cause, Session, Status};
 use tonnage::units::{Span, Tokens};
 
+mod known_problems;
 mod made_up;
+mod prompts;
 
 const SESSION_1: &str = "1a6dd42a-7fd5-f3b6-4792-a32bbf448fe4";
 const SESSION_2: &str = "1bb24ee7-caff-f72a-c16f-92fec3ef0939";

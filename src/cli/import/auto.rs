@@ -10,6 +10,7 @@ use super::{format, spendlogs};
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
 use crate::trace::import::detect::{self, Found, Kind};
+use crate::trace::import::spendlogs::{DatabaseUrl, first_file};
 use crate::trace::import::{Format, Setting};
 
 /// Its name as a subcommand.
@@ -116,11 +117,29 @@ impl Auto {
     }
 }
 
+/// What a file is, or the files of a folder, of which the first is looked at.
+fn kind_of(input: &Path) -> Result<Found> {
+    if input.to_str().is_some_and(|text| DatabaseUrl::of(text).is_some()) {
+        // The URL may hold a password, so it is not repeated.
+        return Err(Error::new("this is no file: nothing has to be found out about a database")
+            .help("tonnage import spendlogs reads SpendLogs from it"));
+    }
+    if !input.is_dir() {
+        return detect::detect(input);
+    }
+    let found = detect::detect(&first_file(input)?)?;
+    if found.kind == Kind::SpendLogs {
+        return Ok(found);
+    }
+    let message = format!("a folder of {}, allowed: one of SpendLogs", found.what);
+    Err(Error::new(message).in_file(input.display()).help("name its files instead"))
+}
+
 /// What the files are, all of them one kind. It is told before they are read.
 fn one_kind(args: &Args) -> Result<Found> {
     let mut first: Option<(&Path, Found)> = None;
     for file in &args.files {
-        let found = detect::detect(file)?;
+        let found = kind_of(file)?;
         eprintln!("{}: {}, by its {}", file.display(), found.what, found.fields.join(", "));
         match &first {
             Some((_, other)) if other.kind == found.kind => {}

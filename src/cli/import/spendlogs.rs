@@ -24,13 +24,13 @@ mod database;
 pub struct Args {
     /// Rows in any form in which they leave LiteLLM, folders of such files, or the live database
     ///
-    /// psql's `\copy ... csv header` is best: complete, and one file. Also read are CSV and COPY's
-    /// text format without a header, row_to_json lines, pages of GET /spend/logs/v2, arrays of
-    /// GET /spend/logs?summarize=false, and the StandardLoggingPayload objects that loggers write.
-    /// What a file is, its content says.
+    /// The database itself, as postgres://USER@HOST/DATABASE, is best: complete, and only read. The
+    /// password may stand in PGPASSWORD or ~/.pgpass.
     ///
-    /// Or the database itself, as postgres://USER@HOST/DATABASE: it is only read. The password may
-    /// stand in PGPASSWORD or ~/.pgpass.
+    /// Of files, what psql's `\copy ... csv header` writes is best. Also read are CSV and COPY's text
+    /// format without a header, row_to_json lines, pages of GET /spend/logs/v2, arrays of
+    /// GET /spend/logs?summarize=false, and the StandardLoggingPayload objects that loggers write,
+    /// plain or packed. What a file is, its content says.
     #[arg(required = true, value_name = "FILE|URL")]
     files: Vec<PathBuf>,
     /// The trace to write, compressed if it ends in .gz or .zst; its sidecar stands beside it

@@ -28,6 +28,7 @@ mod element;
 mod fingerprint;
 mod flow;
 mod group;
+mod head;
 mod input;
 mod json;
 mod json_form;
@@ -59,6 +60,7 @@ mod time;
 mod warn;
 
 pub use self::postgres::{Bound, DatabaseUrl, Query, TableName};
+pub use open::first_file;
 pub use report::{CachedHour, Evidence, FileReport, HumanHours, Regrouped, Report};
 pub use time::UtcOffset;
 
@@ -284,6 +286,7 @@ fn assemble(
         one_call_sessions: found.one_call,
         lanes: found.lanes,
         child_sessions: counts.children,
+        agents: counts.agents,
         orphans: counts.orphans,
         regrouped: counts.regrouped.clone(),
         said_turns: found.said_turns,

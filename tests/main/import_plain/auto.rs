@@ -53,16 +53,38 @@ fn every_form_of_spendlogs_is_known() {
         "no-header.csv.zst",
         "row-to-json.jsonl.zst",
         "legacy-array.json.gz",
+        "set-b-prompts-on.json.zst",
         "logger-payloads.jsonl.zst",
-        "set-a.v2.json.gz",
-        "derived-1.60-shape.csv",
     ] {
         let desk = Desk::new();
         let done = desk.run("auto", &data("spendlogs").join(name), &[]).success();
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-        let words = ["SpendLogs", "spend/logs", "StandardLoggingPayload"];
-        assert!(words.iter().any(|word| said.contains(word)), "{said}");
+        assert!(said.contains("SpendLogs") || said.contains("StandardLoggingPayload"), "{said}");
+        assert!(!said.contains("no known format"), "{name}: {said}");
     }
+}
+
+#[test]
+fn a_folder_of_a_logger_s_calls_is_known_by_its_first_file() {
+    let desk = Desk::new();
+    let lines = fs::read(data("spendlogs/logger-payloads.jsonl.zst")).expect("it is there");
+    let lines = zstd::decode_all(&lines[..]).expect("it is packed");
+    let folder = desk.path("calls");
+    fs::create_dir_all(folder.join("2026-11-29")).expect("it can be made");
+    for (number, line) in lines.split(|&byte| byte == b'\n').enumerate().take(10) {
+        let file = folder.join(format!("2026-11-29/{number}.json"));
+        fs::write(file, line).expect("it can be written");
+    }
+    let done = desk.run("auto", &folder, &["--keep-ids"]).success();
+    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+    assert!(said.contains("StandardLoggingPayload") && said.contains("10 read, 10 kept"), "{said}");
+    fs::write(folder.join("2026-11-29/0.json"), "TIMESTAMP,ContextTokens,GeneratedTokens\n")
+        .expect("it can be written");
+    let other = Desk::new();
+    let said = other.refuse("auto", &folder, &[]);
+    assert!(said.contains("a folder of an Azure LLM inference trace, allowed: one of"), "{said}");
+    let said = other.refuse("auto", "postgres://ana:secret@db/litellm".as_ref(), &[]);
+    assert!(said.contains("this is no file") && !said.contains("secret"), "{said}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ const HEADER: &str = "session_id,request_id,call_type,api_key,prompt_tokens,comp
                       cache_hit,request_tags,team_id,end_user\n";
 
 /// A row that starts `start` seconds into the hour and takes one second.
-fn row(session: &str, request: &str, start: u32, prompt: u64, metadata: &str) -> String {
+pub(super) fn row(session: &str, request: &str, start: u32, prompt: u64, metadata: &str) -> String {
     let time = |at: u32| format!("2026-11-29 16:{:02}:{:02}", at / 60, at % 60);
     let (start, end, metadata) = (time(start), time(start + 1), metadata.replace('"', "\"\""));
     format!(
@@ -20,14 +20,14 @@ fn row(session: &str, request: &str, start: u32, prompt: u64, metadata: &str) ->
     )
 }
 
-fn read(rows: &[String], options: &Options) -> Result<Import, String> {
+pub(super) fn read(rows: &[String], options: &Options) -> Result<Import, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rows.csv");
     fs::write(&file, format!("{HEADER}{}", rows.concat())).unwrap();
     import(&[file], options).map_err(|error| error.to_string())
 }
 
-fn ok(rows: &[String]) -> Import {
+pub(super) fn ok(rows: &[String]) -> Import {
     read(rows, &Options { keep_ids: true, ..options() }).unwrap()
 }
 

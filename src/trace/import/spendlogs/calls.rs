@@ -168,7 +168,7 @@ mod tests {
                 _ if letter.is_ascii_digit() => Role::Tool,
                 _ => Role::User,
             };
-            Message { hash: u64::from(letter), chars: 100, role }
+            Message { hash: u64::from(letter), chars: 100, heads: [0, 0], role }
         };
         let prompt = 100 * messages.len() as u64;
         Row { messages: messages.chars().map(message).collect(), ..answered(start, prompt, output) }

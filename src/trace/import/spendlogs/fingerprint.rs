@@ -9,6 +9,7 @@ use std::io::BufRead;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use super::cut::Cut;
+use super::head::Head;
 use super::json::{Kind, Read, Scanner};
 use super::metadata::text;
 use super::prompt::{Message, Role};
@@ -37,6 +38,8 @@ pub(super) struct Fingerprints {
     pub(super) cut: bool,
     /// Whether a text was taken out.
     pub(super) redacted: bool,
+    /// The beginning of the message that is read.
+    head: Head,
     /// A string whose end has not come yet.
     text: Vec<u8>,
 }
@@ -45,14 +48,15 @@ impl Fingerprints {
     /// Forgets what was found; texts may be cut as before.
     pub(super) fn clear(&mut self) {
         (self.cut, self.redacted) = (false, false);
+        self.head.open(false);
     }
 
     /// One message of a conversation.
     pub(super) fn message<R: BufRead>(&mut self, scanner: &mut Scanner<R>) -> Read<Message> {
         if scanner.kind()? != Kind::Object {
-            let content = self.content(scanner)?;
-            return Ok(message(Role::User, content, Digest::default()));
+            return self.said(Role::User, scanner);
         }
+        self.head.clear();
         let (mut role, mut kind) = (String::new(), String::new());
         let (mut content, mut rest) = (Digest::default(), Digest::default());
         let mut has_results = false;
@@ -64,6 +68,7 @@ impl Fingerprints {
             _ => MessageKey::Other(hash(key), characters(key)),
         };
         scanner.object(name, |scanner, key| {
+            self.head.open(matches!(key, MessageKey::Content));
             match key {
                 MessageKey::Role => role = text(scanner)?,
                 MessageKey::Type => kind = text(scanner)?,
@@ -77,11 +82,27 @@ impl Fingerprints {
             }
             Ok(())
         })?;
-        Ok(message(role_of(&role, &kind, has_results), content, rest))
+        self.head.open(false);
+        let heads = self.head.fingerprints();
+        Ok(Message { heads, ..message(role_of(&role, &kind, has_results), content, rest) })
+    }
+
+    /// A content that stands where a message of a role might.
+    pub(super) fn said<R: BufRead>(
+        &mut self,
+        role: Role,
+        scanner: &mut Scanner<R>,
+    ) -> Read<Message> {
+        self.head.clear();
+        self.head.open(true);
+        let content = self.content(scanner)?;
+        self.head.open(false);
+        let heads = self.head.fingerprints();
+        Ok(Message { heads, ..message(role, content, Digest::default()) })
     }
 
     /// A message's content: a text, or blocks. A text counts as one block of text.
-    pub(super) fn content<R: BufRead>(&mut self, scanner: &mut Scanner<R>) -> Read<Digest> {
+    fn content<R: BufRead>(&mut self, scanner: &mut Scanner<R>) -> Read<Digest> {
         match scanner.kind()? {
             Kind::Array => Ok(self.blocks(scanner)?.0),
             Kind::String => {
@@ -182,9 +203,10 @@ impl Fingerprints {
         let mut hasher = Xxh64::new(0);
         let mut chars = 0;
         let mut buffered = self.may_be_cut;
-        let text = &mut self.text;
+        let (text, head) = (&mut self.text, &mut self.head);
         text.clear();
         scanner.string(&mut |piece| {
+            head.add(piece);
             if buffered && text.len() + piece.len() <= CUT_TEXT_BYTES_MAX {
                 text.extend_from_slice(piece);
                 return;
@@ -244,7 +266,7 @@ fn role_of(role: &str, kind: &str, has_results: bool) -> Role {
 pub(super) fn message(role: Role, content: Digest, rest: Digest) -> Message {
     let hash = pair(pair(role as u64, content.hash), rest.hash);
     let chars = u32::try_from(content.chars + rest.chars).unwrap_or(u32::MAX);
-    Message { hash, chars, role }
+    Message { hash, chars, heads: [0; 2], role }
 }
 
 impl Digest {

@@ -6,7 +6,7 @@
 //! All end up sorted by session, sessions by start.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::parents::{self, Link, Seat};
 use super::regroup::Callers;
@@ -42,6 +42,8 @@ pub(super) struct Counts {
     pub(super) regrouped: Regrouped,
     /// Sessions made lanes of the one they name as their parent.
     pub(super) children: u64,
+    /// Agents made lanes of their session.
+    pub(super) agents: u64,
     /// Sessions whose parent is not among the rows.
     pub(super) orphans: u64,
     /// Sessions whose parent has no room for them.
@@ -139,7 +141,9 @@ pub(super) fn group(collector: &mut Collector, options: &Options) -> Result<Grou
     };
     units.read(Ahead::new(rows)?, Ahead::new(parents)?)?;
     let all_single = units.ids >= ALL_SINGLE_MIN && units.most_rows == 1;
-    let Units { loose, linked, links, mut out, .. } = units;
+    let Units { loose, linked, mut links, mut out, .. } = units;
+    // Those of agents came with their session's.
+    links.sort_unstable_by_key(|link| link.unit);
     out.place_linked(linked, &links)?;
     out.counts.regrouped.every_id_once = all_single;
     out.place_loose(loose, options)?;
@@ -226,12 +230,38 @@ impl Units<'_> {
             return calls.into_iter().try_for_each(|row| self.loose.push(ByCaller(row)));
         }
         self.out.prefixes.session(unit, &calls, !parent.is_none())?;
-        if named || !parent.is_none() {
-            self.links.push(Link { unit, parent, first, calls: calls.len() as u64 });
+        let agents = agents(unit, &mut calls);
+        if named || !parent.is_none() || !agents.is_empty() {
+            let of_agents: u64 = agents.iter().map(|agent| agent.calls).sum();
+            let own = calls.len() as u64 - of_agents;
+            self.links.push(Link { unit, parent, first, calls: own, is_agent: false });
+            self.links.extend(agents);
             return calls.into_iter().try_for_each(|row| self.linked.push(row));
         }
         calls.into_iter().try_for_each(|row| self.out.push(first, row))
     }
+}
+
+/// Gives the calls of each agent of a session, in order of start, an id of their own, and links it
+/// to the session. Calls without an agent stay as they are; where every call has one, those of the
+/// first agent do. Ids of which none is on two calls tell no agents.
+fn agents(unit: Id, calls: &mut [Row]) -> Vec<Link> {
+    let named: BTreeSet<Id> = calls.iter().map(|row| row.agent).collect();
+    let main = match calls.first() {
+        Some(first) if !named.contains(&Id::NONE) => first.agent,
+        _ => Id::NONE,
+    };
+    if main != Id::NONE && named.len() == calls.len() {
+        return Vec::new();
+    }
+    let mut links: BTreeMap<Id, Link> = BTreeMap::new();
+    for row in calls.iter_mut().filter(|row| row.agent != main) {
+        row.unit = unit.with(row.agent);
+        let first = row.standing();
+        let link = Link { unit: row.unit, parent: unit, first, calls: 0, is_agent: true };
+        links.entry(row.unit).or_insert(link).calls += 1;
+    }
+    links.into_values().collect()
 }
 
 /// Where calls go once their session is known.
@@ -250,6 +280,7 @@ impl Out {
     fn place_linked(&mut self, linked: Sorter<Row>, links: &[Link]) -> Result<()> {
         let family = parents::seat(links, SESSION_CALLS_MAX as u64);
         self.counts.children = family.children;
+        self.counts.agents = family.agents;
         self.counts.orphans = family.orphans;
         self.counts.crowded = family.crowded;
         let mut rows = Ahead::new(linked.sorted()?)?;

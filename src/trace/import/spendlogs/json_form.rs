@@ -212,7 +212,8 @@ impl Reader<'_> {
             let place = format!("{array}[{number}]");
             number += 1;
             if self.refusal.is_some() {
-                return scanner.skip();
+                // It is said instead of this.
+                return Err(JsonFault::Ended);
             }
             if scanner.kind()? != Kind::Object {
                 scanner.skip()?;
@@ -259,6 +260,7 @@ impl Reader<'_> {
             let error = Error::new(message).in_field(column.name());
             self.collector.reject(place(error).in_file(self.file));
         }
+        self.refusal = self.collector.check().err();
     }
 }
 

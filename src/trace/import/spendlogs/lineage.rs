@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::lanes::Step;
 use super::plan::Plan;
-use super::prompt::Role;
+use super::prompt::{Alike, Role};
 use super::report::Evidence;
 use super::row::Row;
 use super::shared::{Shared, chains, preamble, tokens_of};
@@ -99,14 +99,17 @@ impl<'a> Finder<'a> {
         let row = self.plan.rows[number];
         let chain_of = |(chain, chars)| Some((*self.by_chain.get(&chain)?, chars));
         let longest = chains(&row.messages).map_while(chain_of).last();
-        let in_session = longest.filter(|&((_, common), _)| common > preamble(&row.messages));
+        let longest = longest.map(|(found, chars)| (found, chars, self.next_alike(row, found)));
+        let in_session = longest
+            .filter(|((_, common), _, next)| *common > preamble(&row.messages) || next.chars > 0);
         if in_session.is_none()
             && let Some(start) = self.shared.by_messages(row)
         {
             self.evidence.shared_messages += 1;
+            self.evidence.cut_messages += u64::from(row.cut);
             return Some(of(start.base, start.kept, row.prompt));
         }
-        let Some(((base, common), chars)) = in_session.or(longest) else {
+        let Some(((base, common), chars, next)) = in_session.or(longest) else {
             // Some call of the session had to have messages for this to mean a new context.
             let step = self.plan.steps[number];
             let Step::Grown(before) = step else { return None };
@@ -114,12 +117,16 @@ impl<'a> Finder<'a> {
                 return None;
             }
             self.evidence.messages += 1;
+            self.evidence.cut_messages += u64::from(row.cut);
             return Some(of(Base::None, 0, row.prompt));
         };
-        self.evidence.messages += 1;
         let before = self.plan.rows[base];
+        let evidence = &mut *self.evidence;
+        evidence.cut_messages += u64::from(row.cut || before.cut);
+        *if next.but_for_the_end { &mut evidence.changed_ends } else { &mut evidence.messages } +=
+            1;
         if common < before.messages.len() {
-            let kept = tokens_of(before, chars).min(row.prompt);
+            let kept = tokens_of(before, chars + next.chars).min(row.prompt);
             return Some(of(Base::Call(call_number(base)), kept, row.prompt));
         }
         let says_answer = row.messages.get(common).is_some_and(|next| next.role == Role::Assistant);
@@ -128,6 +135,16 @@ impl<'a> Finder<'a> {
             return Some(with_answer(base, whole, row.prompt));
         }
         Some(of(Base::Call(call_number(base)), before.prompt.min(row.prompt), row.prompt))
+    }
+
+    /// How the first message that differs from that of the earlier call `base` begins like it;
+    /// `common` are equal.
+    fn next_alike(&self, row: &Row, (base, common): (usize, usize)) -> Alike {
+        let before = &self.plan.rows[base].messages;
+        match (before.get(common), row.messages.get(common)) {
+            (Some(own), Some(later)) => own.alike(later, common + 1 == before.len()),
+            _ => Alike::default(),
+        }
     }
 
     /// The lineage that lanes, hits and growth tell: a prompt that has room for the last answer

@@ -53,10 +53,24 @@ pub(super) fn read(path: &Path, options: &Options, collector: &mut Collector) ->
         };
     }
     if files.is_empty() {
-        return Err(Error::new("the folder holds no files").in_file(path.display()));
+        return Err(no_files(path));
     }
     collector.files.push(report);
     Ok(())
+}
+
+/// The file of a folder that is read first, which tells what the others are.
+///
+/// # Errors
+/// A folder that cannot be read or holds no files.
+pub fn first_file(folder: &Path) -> Result<PathBuf> {
+    let mut files = Vec::new();
+    files_of(folder, 0, &mut files)?;
+    files.into_iter().next().ok_or_else(|| no_files(folder))
+}
+
+fn no_files(folder: &Path) -> Error {
+    Error::new("the folder holds no files").in_file(folder.display())
 }
 
 /// The files below a folder in the order of their names; hidden ones are left out.

@@ -14,6 +14,8 @@ pub(super) struct Link {
     pub(super) first: Standing,
     /// Its calls.
     pub(super) calls: u64,
+    /// Whether it is an agent of a session and has no id of its own.
+    pub(super) is_agent: bool,
 }
 
 /// Where the calls of a session go.
@@ -36,6 +38,8 @@ pub(super) struct Family {
     pub(super) seats: Vec<Seat>,
     /// Sessions that became lanes of another.
     pub(super) children: u64,
+    /// Agents that became lanes of their session.
+    pub(super) agents: u64,
     /// Sessions whose parent is not there.
     pub(super) orphans: u64,
     /// Sessions that would have made their root longer than a session may be.
@@ -89,7 +93,8 @@ fn seat_members(
         let parent = parents[member].and_then(|parent| seats[parent]).map(|seat| seat.part);
         // A parent that found no room has left its children with the root.
         seats[member] = seats[member].map(|seat| Seat { parent: parent.or(Some(0)), ..seat });
-        family.children += 1;
+        let is_agent = links[member].is_agent;
+        *if is_agent { &mut family.agents } else { &mut family.children } += 1;
     }
     for &member in &crowded {
         let link = &links[member];
@@ -140,6 +145,7 @@ mod tests {
             parent: Id(parent),
             first: answered(number as i64 + 1, 1, 1).standing(),
             calls,
+            is_agent: number == 3,
         };
         let links: Vec<Link> = sessions.iter().enumerate().map(link).collect();
         let family = seat(&links, calls_max);
@@ -153,14 +159,15 @@ mod tests {
         let expected =
             [(1, 0, None), (1, 1, Some(0)), (1, 2, Some(1)), (1, 3, Some(0)), (5, 0, None)];
         assert_eq!(seats, expected);
-        assert_eq!((family.children, family.orphans, family.crowded), (3, 1, 0));
+        assert_eq!((family.children, family.agents), (2, 1));
+        assert_eq!((family.orphans, family.crowded), (1, 0));
     }
 
     #[test]
     fn the_first_of_a_ring_is_its_root_and_a_tail_belongs_to_it() {
         let (seats, family) = seated(&[(2, 1), (3, 1), (1, 1), (3, 1)], 100);
         assert!(seats.iter().all(|&(session, ..)| session == 1), "{seats:?}");
-        assert_eq!((seats[0].1, family.children), (0, 3));
+        assert_eq!((seats[0].1, family.children + family.agents), (0, 3));
     }
 
     #[test]

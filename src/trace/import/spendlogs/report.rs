@@ -51,11 +51,14 @@ impl Regrouped {
     }
 }
 
-/// How many calls have their lineage from what. Every call is counted once.
+/// How many calls have their lineage from what. Every call is counted once, but for
+/// [`cut_messages`](Self::cut_messages).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Messages: the prompt begins with those of an earlier call of its session, or with none.
     pub messages: u64,
+    /// Messages: the prompt begins with those of an earlier call, but for the end of its last one.
+    pub changed_ends: u64,
     /// Messages: tools and system prompt are those of another session.
     pub shared_messages: u64,
     /// Measured hits: the first of a lane, or of a compacted one, hits what sessions share.
@@ -78,6 +81,9 @@ pub struct Evidence {
     pub first: u64,
     /// Failed, cut off or uncounted: taken from the lane's last counted call.
     pub uncounted: u64,
+    /// Those by messages of which texts were cut before they were stored: both ends and the true
+    /// length are compared, so that they are only likely to be equal.
+    pub cut_messages: u64,
 }
 
 /// Calls made by a profile's people in the hours in which they worked.
@@ -143,6 +149,8 @@ pub struct Report {
     pub lanes: u64,
     /// Sessions that became lanes of their parent.
     pub child_sessions: u64,
+    /// Agents that a header tells apart from the first of their session, whose lanes they became.
+    pub agents: u64,
     /// Sessions whose parent is not in the input.
     pub orphans: u64,
     /// What was put together without an id.
@@ -188,6 +196,7 @@ impl Evidence {
     fn lines(&self) -> Vec<(&'static str, u64)> {
         let all = [
             ("by messages: continue, or do not, an earlier call", self.messages),
+            ("by messages: continue one but for the end of its last message", self.changed_ends),
             ("by messages: begin with a context that sessions share", self.shared_messages),
             ("by hits: begin with a context that sessions share", self.shared_hits),
             ("by hits of others: begin so too, with a cold cache", self.shared_assumed),
@@ -205,7 +214,13 @@ impl Evidence {
 
     fn text(&self) -> String {
         let lines = self.lines().into_iter().map(|(what, count)| format!("{count} {what}"));
-        lines.collect::<Vec<_>>().join("; ")
+        lines.chain(self.cut_text()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// How much of it is not exact.
+    fn cut_text(&self) -> Option<String> {
+        let cut = self.cut_messages;
+        (cut > 0).then(|| format!("{cut} of those by messages rest on texts that LiteLLM had cut"))
     }
 }
 
@@ -289,6 +304,10 @@ impl Report {
             let children = self.child_sessions;
             writeln!(f, "            {children} ids name another as parent and are its lanes")?;
         }
+        if self.agents > 0 {
+            let agents = self.agents;
+            writeln!(f, "            {agents} agents are named by headers and are lanes")?;
+        }
         let regrouped = &self.regrouped;
         if regrouped.calls() > 0 {
             writeln!(
@@ -315,6 +334,9 @@ impl Report {
         for (number, (what, count)) in self.evidence.lines().into_iter().enumerate() {
             let title = if number == 0 { "lineage" } else { "" };
             writeln!(f, "{title:<12}{count} {what}")?;
+        }
+        if let Some(text) = self.evidence.cut_text() {
+            writeln!(f, "            {text}")?;
         }
         if self.shared_contexts > 0 {
             writeln!(f, "            {} contexts are shared", self.shared_contexts)?;

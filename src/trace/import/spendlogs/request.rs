@@ -163,8 +163,8 @@ impl Request {
                 Ok(())
             }
             Kind::String => {
-                let content = self.fingerprints.content(scanner)?;
-                self.messages.push(message(Role::User, content, Digest::default()));
+                let message = self.fingerprints.said(Role::User, scanner)?;
+                self.messages.push(message);
                 Ok(())
             }
             Kind::Object | Kind::Plain => scanner.skip(),
@@ -185,8 +185,8 @@ impl Request {
         if scanner.kind()? == Kind::Plain {
             return scanner.skip();
         }
-        let system = self.fingerprints.content(scanner)?;
-        self.system.push(message(Role::System, system, Digest::default()));
+        let system = self.fingerprints.said(Role::System, scanner)?;
+        self.system.push(system);
         Ok(())
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Row {
     pub(super) request: Id,
     /// Session that this one works for; none if no other was named.
     pub(super) parent: Id,
+    /// The agent within the session, where a header names it.
+    pub(super) agent: Id,
     /// The caller: key, end user and user in one.
     pub(super) caller: u64,
     /// First (or, after retries, last) dispatch.
@@ -85,6 +87,8 @@ pub(super) struct Row {
     pub(super) name: Box<str>,
     /// Its messages, where they are known.
     pub(super) messages: Box<[Message]>,
+    /// Whether texts of these were cut, so that equal fingerprints only make equal texts likely.
+    pub(super) cut: bool,
 }
 
 /// Where a row stands among all: by start, and by ids where starts are equal, so that the order of
@@ -147,7 +151,7 @@ impl Record for Row {
     }
 
     fn write(&self, bytes: &mut Vec<u8>) {
-        for id in [self.unit, self.call, self.request, self.parent] {
+        for id in [self.unit, self.call, self.request, self.parent, self.agent] {
             bytes.extend(id.0.to_le_bytes());
         }
         bytes.extend(self.caller.to_le_bytes());
@@ -168,13 +172,14 @@ impl Record for Row {
         for message in &self.messages {
             bytes.extend(message.hash.to_le_bytes());
             bytes.extend(message.chars.to_le_bytes());
+            message.heads.iter().for_each(|head| bytes.extend(head.to_le_bytes()));
             bytes.push(place_of(&ROLES, &message.role));
         }
     }
 
     fn read(bytes: &mut &[u8]) -> Option<Self> {
         let (unit, call) = (id(bytes)?, id(bytes)?);
-        let (request, parent) = (id(bytes)?, id(bytes)?);
+        let (request, parent, agent) = (id(bytes)?, id(bytes)?, id(bytes)?);
         let caller = u64::from_le_bytes(take(bytes)?);
         let (start, end) = (i64::from_le_bytes(take(bytes)?), i64::from_le_bytes(take(bytes)?));
         let first_token = Some(i64::from_le_bytes(take(bytes)?)).filter(|&at| at != Micros::MIN);
@@ -184,7 +189,7 @@ impl Record for Row {
         let (model, key) = (Symbol(number(bytes)?), Symbol(number(bytes)?));
         let (tenant, user) = (Symbol(number(bytes)?), Symbol(number(bytes)?));
         let (profile, other) = (Symbol(number(bytes)?), Symbol(number(bytes)?));
-        let [kind, loose, status, stream, uncached_prompt, guessable] = split(take(bytes)?);
+        let [kind, loose, status, stream, uncached_prompt, guessable, cut] = split(take(bytes)?);
         let length = number(bytes)? as usize;
         let (name, rest) = bytes.split_at_checked(length)?;
         *bytes = rest;
@@ -192,14 +197,16 @@ impl Record for Row {
         while !bytes.is_empty() {
             let hash = u64::from_le_bytes(take(bytes)?);
             let chars = number(bytes)?;
+            let heads = [number(bytes)?, number(bytes)?];
             let [role] = take(bytes)?;
-            messages.push(Message { hash, chars, role: *ROLES.get(usize::from(role))? });
+            messages.push(Message { hash, chars, heads, role: *ROLES.get(usize::from(role))? });
         }
         Some(Self {
             unit,
             call,
             request,
             parent,
+            agent,
             caller,
             start,
             end,
@@ -221,6 +228,7 @@ impl Record for Row {
             profile,
             name: std::str::from_utf8(name).ok()?.into(),
             messages: messages.into(),
+            cut: cut != 0,
         })
     }
 }
@@ -248,12 +256,13 @@ impl Row {
             place_of(&STREAMS, &self.stream),
             u8::from(self.uncached_prompt),
             u8::from(self.guessable),
+            u8::from(self.cut),
         ];
         values.iter().rev().fold(0, |flags, &value| flags << FLAG_BITS | u32::from(value))
     }
 }
 
-fn split(flags: [u8; 4]) -> [usize; 6] {
+fn split(flags: [u8; 4]) -> [usize; 7] {
     let flags = u32::from_le_bytes(flags);
     std::array::from_fn(|at| (flags >> (at * FLAG_BITS)) as usize & ((1 << FLAG_BITS) - 1))
 }
@@ -280,6 +289,7 @@ pub(super) fn answered(start: Micros, prompt: u64, output: u64) -> Row {
         call: Id::of(&start.to_string()),
         request: Id::of(&start.to_string()),
         parent: Id::NONE,
+        agent: Id::NONE,
         caller: 0,
         start,
         end: start + 1,
@@ -301,6 +311,7 @@ pub(super) fn answered(start: Micros, prompt: u64, output: u64) -> Row {
         profile: Symbol::EMPTY,
         name: "".into(),
         messages: Box::default(),
+        cut: false,
     }
 }
 
@@ -311,6 +322,7 @@ mod tests {
     fn row() -> Row {
         Row {
             parent: Id::of("parent"),
+            agent: Id::of("agent"),
             caller: 7,
             first_token: Some(2_000),
             cached: Some(64),
@@ -328,9 +340,10 @@ mod tests {
             profile: Symbol(5),
             name: "näme, \"quoted\"".into(),
             messages: Box::new([
-                Message { hash: 1, chars: 5, role: Role::System },
-                Message { hash: u64::MAX, chars: 0, role: Role::Tool },
+                Message { hash: 1, chars: 5, heads: [0, 0], role: Role::System },
+                Message { hash: u64::MAX, chars: 600, heads: [7, u32::MAX], role: Role::Tool },
             ]),
+            cut: true,
             ..answered(1_000, 900, 80)
         }
     }
@@ -352,7 +365,7 @@ mod tests {
     fn what_was_cut_off_is_none() {
         let mut bytes = Vec::new();
         row().write(&mut bytes);
-        for length in 0..bytes.len() - 26 {
+        for length in 0..bytes.len() - 42 {
             assert_eq!(Row::read(&mut &bytes[..length]), None, "{length}");
         }
     }

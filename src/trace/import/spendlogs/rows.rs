@@ -170,11 +170,13 @@ impl Collector {
         let left_out = cached.filter(|&cached| cached > prompt);
         let session = fields.get(Column::SessionId);
         let Ids { unit, call, parent } = Ids::of(fields, metadata, request);
+        let known = fields.prompt.as_ref();
         Ok(Row {
             unit,
             call,
             request: Id::of(request),
             parent,
+            agent: Id::of(&fields.agent),
             caller: caller(fields),
             start,
             end,
@@ -204,10 +206,8 @@ impl Collector {
                 .symbols
                 .intern(&fitting(scaffold(fields.user_agent.as_deref().unwrap_or_default()))),
             name: if self.keep_ids { name(session, request) } else { "" }.into(),
-            messages: fields
-                .prompt
-                .as_ref()
-                .map_or_else(Box::default, |prompt| prompt.messages.as_slice().into()),
+            messages: known.map_or_else(Box::default, |all| all.messages[..].into()),
+            cut: known.is_some_and(|all| !all.exact),
         })
     }
 
@@ -297,7 +297,7 @@ impl Ids {
             // Without a session of its own a row belongs to whatever else its parent started so.
             unit: match session {
                 "" if parent.is_none() => Id::NONE,
-                "" => parent.derived(),
+                "" => parent.with(Id::NONE),
                 session => Id::of(session),
             },
             call: Id::of(if call.is_empty() { request } else { call }),

@@ -79,9 +79,10 @@ impl Id {
         if text.is_empty() { Self::NONE } else { Self(xxh3_128(text.as_bytes())) }
     }
 
-    /// Another id, the same for the same one.
-    pub(super) fn derived(self) -> Self {
-        Self(xxh3_128(&self.0.to_le_bytes()))
+    /// The id of a part of what has this id; that of the nameless part is another, too.
+    pub(super) fn with(self, part: Self) -> Self {
+        let ids = [self.0.to_le_bytes(), part.0.to_le_bytes()];
+        Self(xxh3_128(ids.as_flattened()))
     }
 
     /// Whether it is no id.
@@ -104,8 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_id_is_none_and_a_derived_one_is_another() {
+    fn an_empty_id_is_none_and_that_of_a_part_is_another() {
         assert!(Id::of("").is_none() && !Id::of("a").is_none());
-        assert_ne!(Id::of("a").derived(), Id::of("a"));
+        assert_ne!(Id::of("a").with(Id::NONE), Id::of("a"));
+        let (a, b) = (Id::of("a"), Id::of("b"));
+        assert!(a.with(b) != b.with(a) && a.with(b) != a, "an agent's id depends on its session");
     }
 }

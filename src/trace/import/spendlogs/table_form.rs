@@ -50,6 +50,7 @@ pub(super) fn read(
         if let Err(error) = taken {
             collector.reject(error.in_file(&name).at_line(line));
         }
+        collector.check()?;
     }
     if reader.last_end == End::File {
         let text = format!("{name} does not end with a line break: is its last row complete?");

@@ -48,6 +48,7 @@ pub(super) fn read(
         if let Err(error) = values.take(row, &table, collector) {
             collector.reject(error.in_file(&place.name));
         }
+        collector.check()
     })?;
     if rows == 0 {
         return Err(no_rows(&mut transaction, &table, query));
@@ -57,11 +58,11 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Runs the statement, hands on its rows, and says how many there were.
+/// Runs the statement, hands on its rows until they are refused, and says how many there were.
 fn fetch(
     transaction: &mut Transaction<'_>,
     select: &Select<'_>,
-    mut each: impl FnMut(&Row),
+    mut each: impl FnMut(&Row) -> Result<()>,
 ) -> Result<u64> {
     let failed = |error: &postgres::Error, rows| {
         failure::of_statement(error, rows, &select.text, select.condition.as_ref())
@@ -75,7 +76,7 @@ fn fetch(
             .map_err(|error| failed(&error, rows))?;
         while let Some(row) = batch.next().map_err(|error| failed(&error, rows))? {
             rows += 1;
-            each(&row);
+            each(&row)?;
         }
         if rows - before < u64::from(BATCH_ROWS) {
             return Ok(rows);
