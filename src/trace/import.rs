@@ -2,8 +2,8 @@
 //!
 //! A format is a [`Read`] function: it takes a [`Job`] (files and options), puts contexts and
 //! sessions into a [`Sink`](crate::trace::canonical::Sink) in the order of a trace, and answers
-//! with a [`Done`] (sidecar and report). [`Format`] lists them with their names and the options they heed; a new format is one
-//! file and one entry there. SpendLogs has an interface of its own.
+//! with a [`Done`] (sidecar and report). [`Format`] lists them with their names and the options
+//! they heed; a new format is one file and one entry there. SpendLogs has an interface of its own.
 //!
 //! All of them treat rows that cannot be used alike: the row is counted, the first few are shown
 //! with file, line and reason, and the import fails unless it was asked to [skip](BadRows) them.
