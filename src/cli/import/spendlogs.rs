@@ -27,8 +27,8 @@ pub struct Args {
     /// The database itself, as postgres://USER@HOST/DATABASE, is best: complete, and only read. The
     /// password may stand in PGPASSWORD or ~/.pgpass.
     ///
-    /// Of files, what psql's `\copy ... csv header` writes is best. Also read are CSV and COPY's text
-    /// format without a header, row_to_json lines, pages of GET /spend/logs/v2, arrays of
+    /// Of files, what psql's `\copy ... csv header` writes is best. Also read are CSV and COPY's
+    /// text format without a header, row_to_json lines, pages of GET /spend/logs/v2, arrays of
     /// GET /spend/logs?summarize=false, and the StandardLoggingPayload objects that loggers write,
     /// plain or packed. What a file is, its content says.
     #[arg(required = true, value_name = "FILE|URL")]

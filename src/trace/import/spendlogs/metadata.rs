@@ -86,6 +86,7 @@ fn key(name: &[u8]) -> Key {
 
 impl Metadata {
     /// Reads the text of the column. The error says where, never what, since it may be private.
+    #[cfg(any(test, feature = "postgres"))]
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut scanner = Scanner::new(text.as_bytes());
         Self::read(&mut scanner, None).map_err(|fault| {

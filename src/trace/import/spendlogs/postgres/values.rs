@@ -67,14 +67,22 @@ impl Values {
             Slot::Text(_) if text.len() > TEXT_BYTES_MAX => {
                 return Err(format!("longer than {TEXT_BYTES_MAX} bytes"));
             }
-            Slot::Text(column) => return Ok(fields.set(column, text)),
-            Slot::Metadata => return Ok(fields.metadata = Metadata::parse(text)),
-            Slot::Tags => return Ok(fields.user_agent = user_agent_of_text(text)),
-            Slot::Skipped => return Ok(()),
+            Slot::Text(column) => {
+                fields.set(column, text);
+                Ok(())
+            }
+            Slot::Metadata => {
+                fields.metadata = Metadata::parse(text);
+                Ok(())
+            }
+            Slot::Tags => {
+                fields.user_agent = user_agent_of_text(text);
+                Ok(())
+            }
             Slot::Request => self.request.read(&mut scanner),
             // Nearly always `{}`.
             Slot::Messages if text.starts_with('[') => self.request.messages(&mut scanner),
-            Slot::Messages => Ok(()),
+            Slot::Messages | Slot::Skipped => Ok(()),
         };
         read.map_err(|fault: JsonFault| {
             broken(&fault, (text.len() - scanner.into_source().len()) as u64)
