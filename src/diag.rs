@@ -83,7 +83,7 @@ impl Error {
     /// Names the file, unless a more exact place is known already.
     #[must_use]
     pub fn in_file(mut self, file: impl fmt::Display) -> Self {
-        self.place.file.get_or_insert_with(|| file.to_string());
+        self.place.file.get_or_insert_with(|| without_secrets(file.to_string()));
         self
     }
 
@@ -186,6 +186,15 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .filter(|(likeness, _)| *likeness >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+/// The name of a file as it may be shown: whoever gives a database's address where a file belongs
+/// must not find its password in a log.
+fn without_secrets(name: String) -> String {
+    let lower = name.to_ascii_lowercase();
+    let is_address = lower.starts_with("postgres:") || lower.starts_with("postgresql:");
+    let has_secret = lower.contains("password=") || lower.contains("://") && lower.contains('@');
+    if is_address || has_secret { "(the address of a database)".to_owned() } else { name }
 }
 
 #[cfg(test)]

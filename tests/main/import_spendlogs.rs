@@ -9,6 +9,7 @@ use tonnage::trace::import::spendlogs::{Import, Options, Report, import};
 use tonnage::trace::record::{After, AfterEvent, Base, Call, Cause, Session, Status};
 use tonnage::units::{Span, Tokens};
 
+mod inputs;
 mod known_problems;
 mod made_up;
 mod prompts;

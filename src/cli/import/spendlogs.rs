@@ -14,6 +14,7 @@ use crate::trace::canonical::{Sink, Writer};
 use crate::trace::import::spendlogs::{
     Options, Progress, Query, UtcOffset, import_into, import_query_into,
 };
+use crate::trace::meta::sidecar_path;
 use crate::trace::record::{Session, SharedContext};
 use crate::units::Span;
 
@@ -63,9 +64,7 @@ pub struct Args {
 
 /// Runs the import.
 pub fn run(args: &Args) -> Result<Outcome> {
-    if args.files.contains(&args.output) {
-        return Err(Error::new("the output is one of the inputs").in_file(args.output.display()));
-    }
+    keep_inputs(&args.files, &args.output)?;
     // The trace will have room there, so the rows have it too, more or less.
     let beside = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
     let beside = beside.map_or_else(|| PathBuf::from("."), PathBuf::from);
@@ -86,6 +85,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let mut output = Output { path: &args.output, writer: None };
     output.probe()?;
+    options.probe_temp_dir()?;
     let work = || match &query {
         Some(query) => import_query_into(query, &options, &mut output),
         None => import_into(&args.files, &options, &mut output),
@@ -99,6 +99,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // The trace is written; who does not read the report loses nothing.
     let _ = write!(std::io::stderr(), "{report}");
     Ok(Outcome::Met)
+}
+
+/// Neither the trace nor its sidecar may take the place of what it is made of, by whatever name.
+fn keep_inputs(files: &[PathBuf], output: &Path) -> Result<()> {
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let written = [real(output), real(&sidecar_path(output))];
+    match files.iter().find(|file| written.contains(&real(file))) {
+        Some(file) => {
+            let error = Error::new("the trace or its sidecar would replace an input");
+            Err(error.in_file(file.display()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Runs the import while a line on the terminal shows how far it has come.

@@ -125,9 +125,14 @@ fn ambiguous(matching: &[&Signature]) -> Error {
         .help("name the format: tonnage import FORMAT")
 }
 
+/// No field of a known format has a longer name.
+const NAME_BYTES_SHOWN: usize = 40;
+
 /// What was looked for, and what came nearest.
 fn unknown(shape: &Shape) -> Error {
-    let found = match shape.names().take(8).collect::<Vec<_>>() {
+    // Long names are no fields but data, such as hashes of keys.
+    let short = |name: &&str| name.len() <= NAME_BYTES_SHOWN;
+    let found = match shape.names().filter(short).take(8).collect::<Vec<_>>() {
         names if names.is_empty() => "no names of fields".to_owned(),
         names => names.join(", ").escape_debug().to_string(),
     };

@@ -103,6 +103,17 @@ pub struct Progress {
 }
 
 impl Options {
+    /// Finds out at once whether temporary files can be made, not when there are many rows.
+    ///
+    /// # Errors
+    /// If they cannot.
+    pub fn probe_temp_dir(&self) -> Result<()> {
+        let folder = self.room().folder;
+        tempfile::tempfile_in(&folder)
+            .map(drop)
+            .map_err(|error| Error::io(&folder, "make temporary files in this folder", &error))
+    }
+
     fn room(&self) -> spool::Room {
         let folder = self.temp_dir.clone().unwrap_or_else(std::env::temp_dir);
         spool::Room { folder, buffer_bytes: self.buffer_bytes }

@@ -98,6 +98,13 @@ pub(super) const KINDS: &[Signature] = &[
         &["[].request_id", "[].startTime", "[].prompt_tokens"],
     ),
     kind(
+        // The reader of SpendLogs says what is wrong with them, and what to ask for instead.
+        Kind::SpendLogs,
+        "sums per day, as /spend/logs gives them without summarize=false",
+        Form::Json,
+        &["[].users", "[].models", "[].startTime"],
+    ),
+    kind(
         Kind::SpendLogs,
         "SpendLogs, one row_to_json object a line",
         Form::Json,

@@ -66,7 +66,9 @@ pub(super) fn read(
         scanner.next_line().map_err(|error| read_error(path, &error))?;
     }
     let Reader { seen, offsets, .. } = reader;
+    // A page behind the last one has `data` without rows.
     if seen.rows == 0
+        && !seen.has_data
         && let Some(what) = seen.refusal()
     {
         return Err(what.in_file(&name));
@@ -133,9 +135,6 @@ impl Seen {
         }
         if has("detail") || has("error") {
             return refuse("this is an error message of the API, not a page of rows");
-        }
-        if self.keys.is_empty() && self.has_data {
-            return None;
         }
         if self.is_array && self.keys.is_empty() {
             return refuse("an empty array: no rows (a one-day query of /spend/logs gives none)");
