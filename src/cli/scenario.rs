@@ -47,8 +47,7 @@ pub struct ScenarioArgs {
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Play every call at its recorded time, whatever it waits for: workload.open_loop; needs
-    /// --set load.kind=trace where the scenario has another load
+    /// Play every call at its recorded time, whatever it waits for: workload.open_loop
     #[arg(long)]
     open: bool,
     /// Play so many times the sessions of the trace, clones under fresh identities:

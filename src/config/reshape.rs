@@ -33,8 +33,8 @@ pub const OF_RECORDED_STARTS: &[&str] = &[
 ];
 
 /// What to do where sessions do not start as recorded.
-const ANEW: &str = "other kinds of load start sessions anew; --set load.kind=trace plays the trace as \
-                    recorded";
+const ANEW: &str = "other kinds of load start sessions anew: --set load.kind=trace plays the \
+                    trace as recorded";
 
 /// A clone's distance from the original, unless the scenario says.
 const JITTER_SECONDS: f64 = 300.0;

@@ -108,7 +108,7 @@ fn a_wrong_profile_is_refused_with_its_place() {
         ("'lognormal'\nmedian = 9.5", "'lognorm'\nmedian = 9.5", "did you mean `lognormal`?"),
         ("mark = 'fit'", "mark = 'fitted'", "unknown value `fitted`"),
         ("source = 'sessions'", "", "output.tokens: `source` is missing"),
-        ("[prompt]", "[promt]", "unknown key `promt`, did you mean `prompt`?"),
+        ("[prompt]", "[promt]", "unknown key `promt`\n  help: did you mean `prompt`?"),
         ("[prompt]", "[prompt]\ngrwoth_tool = { value = 1 }", "did you mean `prompt.growth_tool`?"),
         ("plus = 0.5", "pluss = 0.5", "did you mean `calls.single_turn.plus`?"),
         ("share = 0.75", "share = 0.5", "add up to 0.75"),
