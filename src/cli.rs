@@ -15,6 +15,7 @@ mod fit;
 mod generate;
 mod import;
 mod memory;
+mod replaced;
 mod replay;
 mod scenario;
 mod size;

@@ -8,12 +8,13 @@ use clap::{Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Outcome;
+use super::replaced::same;
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Reader;
 use crate::trace::canonical::new_text::NewText;
 use crate::trace::export::agentic_mooncake::{self, Scope};
 use crate::trace::export::{Options, Report, mooncake};
-use crate::trace::meta::PartialBlock;
+use crate::trace::meta::{PartialBlock, sidecar_path};
 use crate::trace::record::Item;
 
 /// Arguments of `tonnage export`.
@@ -135,14 +136,16 @@ impl Common {
     }
 }
 
-/// The export must not replace what it is made of, under whatever name.
+/// The export must replace neither the trace that it is made of nor that trace's sidecar.
 fn refuse_own_output(trace: &Path, output: &Path) -> Result<()> {
-    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if real(trace) == real(output) {
-        let error = Error::new("the export would replace the trace that it is made of");
-        return Err(error.in_file(output.display()));
-    }
-    Ok(())
+    let text = match output {
+        output if same(trace, output) => "the export would replace the trace that it is made of",
+        output if same(&sidecar_path(trace), output) => {
+            "the export would replace the sidecar of the trace that it is made of"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(text).in_file(output.display()))
 }
 
 /// Counts sessions and contexts on a terminal.

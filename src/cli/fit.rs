@@ -32,7 +32,8 @@ pub struct Args {
     /// The profile to write (NAME.toml); without this, only the distances are shown
     #[arg(short, long, value_name = "OUT", value_parser = toml_path)]
     output: Option<PathBuf>,
-    /// Name of the profile [default: the value of --profile-column, else the trace's file name]
+    /// Name of the profile [default: the value of --profile-column or the trace's only profile,
+    /// other characters than of names as `-`; else the trace's file name up to its first dot]
     #[arg(long, value_name = "NAME", conflicts_with = "each", value_parser = name)]
     name: Option<String>,
     /// Learn from the sessions that have this in the trace's `profile` column

@@ -51,7 +51,7 @@ pub struct ScenarioArgs {
     #[arg(long)]
     open: bool,
     /// Play so many times the sessions of the trace, clones under fresh identities:
-    /// workload.scale
+    /// workload.scale; needs --set load.kind=trace where the scenario has another load
     #[arg(long, value_name = "FACTOR")]
     scale: Option<f64>,
     /// Play this share of the sessions: workload.sample
@@ -91,9 +91,25 @@ impl ScenarioArgs {
             }
             None => (BUNDLED_SCENARIO.to_owned(), "built-in scenario".to_owned()),
         };
-        let scenario = Scenario::parse(&text, &name, &overrides)?;
+        let scenario = Scenario::parse(&text, &name, &overrides);
+        let scenario = scenario.map_err(|error| self.under_own_name(error))?;
         let trace = self.load_trace(&scenario)?;
         Ok(Case::new(scenario, &trace, &self.slo)?.every_step(self.every_step))
+    }
+
+    /// Names the option that was given where an error names the key that it stands for.
+    fn under_own_name(&self, error: Error) -> Error {
+        let options = [
+            (self.seed.is_some(), "--set run.seed", "--seed"),
+            (self.open, "--set workload.open_loop", "--open"),
+            (self.scale.is_some(), "--set workload.scale", "--scale"),
+            (self.sample.is_some(), "--set workload.sample", "--sample"),
+        ];
+        let field = error.place().field.as_deref();
+        match options.iter().find(|(given, key, _)| *given && field == Some(*key)) {
+            Some((.., option)) => error.with_field(option),
+            None => error,
+        }
     }
 
     fn load_trace(&self, scenario: &Scenario) -> Result<Trace> {

@@ -32,6 +32,10 @@ pub const OF_RECORDED_STARTS: &[&str] = &[
     "workload.time_compression",
 ];
 
+/// What to do where sessions do not start as recorded.
+const ANEW: &str = "other kinds of load start sessions anew: --set load.kind=trace plays the \
+                    trace as recorded";
+
 /// A clone's distance from the original, unless the scenario says.
 const JITTER_SECONDS: f64 = 300.0;
 /// A hundred years: a longer time is a slip.
@@ -47,7 +51,7 @@ impl Reshape {
             && let Some(key) = OF_RECORDED_STARTS.iter().find(|key| document.has(key))
         {
             let error = Error::new("only goes with load.kind = \"trace\"");
-            return Err(document.at(key, error.help("other kinds of load start sessions anew")));
+            return Err(document.at(key, error.help(ANEW)));
         }
         let seconds =
             |key: &str| Ok(document.number(key, 0.0, MAX_SECONDS)?.map(Span::from_secs_f64));

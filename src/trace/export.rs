@@ -13,9 +13,9 @@ use serde_json::Number;
 use crate::diag::{Error, Result, Warning};
 use crate::trace::import::Count;
 use crate::trace::meta::PartialBlock;
-use crate::trace::record::{Call, Finish, Item, Status};
+use crate::trace::record::{Call, Finish, Item, Session, Status};
 use crate::trace::summary::blocks::BlockRun;
-use crate::units::Span;
+use crate::units::{Span, Tokens};
 
 pub mod agentic_mooncake;
 pub mod mooncake;
@@ -53,6 +53,7 @@ impl Report {
 #[derive(Clone, Copy, Debug, Default)]
 struct Lost {
     who: u64,
+    empty: u64,
     failed: u64,
     aborted: u64,
     limited: u64,
@@ -61,6 +62,14 @@ struct Lost {
 }
 
 impl Lost {
+    /// Gives calls without a prompt one of a token that nothing else has: neither form allows 0.
+    fn with_prompts(&mut self, session: &mut Session) {
+        for call in session.calls.iter_mut().filter(|call| call.prompt_tokens == Tokens(0)) {
+            call.prompt_tokens = Tokens(1);
+            self.empty += 1;
+        }
+    }
+
     fn add(&mut self, call: &Call) {
         let names = [&call.tenant, &call.user, &call.profile];
         let named = names.iter().any(|name| !name.is_empty()) || call.key.is_some();
@@ -75,6 +84,10 @@ impl Lost {
     fn counts(self) -> Vec<Count> {
         vec![
             Count::new(self.failed, "failed calls are written like others: they will do work"),
+            Count::new(
+                self.empty,
+                "calls without a prompt get one of 1 token, as the form needs one",
+            ),
             Count::new(self.aborted, "aborted calls are written as answers of their length"),
             Count::new(self.limited, "calls lose their token limit"),
             Count::new(self.who, "calls lose their tenant, user, profile or key"),

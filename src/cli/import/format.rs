@@ -11,7 +11,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{self, Args};
 use crate::cli::Outcome;
-use crate::diag::{Error, Result};
+use crate::cli::replaced::refuse_own;
+use crate::diag::Result;
 use crate::trace::canonical::Writer;
 use crate::trace::import::{Format, Job, Options, Progress, Report, Setting};
 
@@ -65,7 +66,7 @@ impl clap::FromArgMatches for Chosen {
 
 /// Reads the files as `format`, writes trace and sidecar, and prints what was found.
 pub fn import(format: Format, args: &Args) -> Result<Outcome> {
-    refuse_own_output(args)?;
+    refuse_own(&args.output, args.files.iter().map(|file| file.as_ref()))?;
     let job = Job::new(&args.files, &args.options);
     let mut writer = Writer::create(&args.output)?;
     let mut done = with_bar(&job, || format.reader()(&job, &mut writer))?;
@@ -78,19 +79,6 @@ pub fn import(format: Format, args: &Args) -> Result<Outcome> {
     // The trace is written; a reader of the summary that has seen enough is no failure.
     let _ = std::io::stdout().write_all(summary(&done.report, &args.output).as_bytes());
     Ok(Outcome::Met)
-}
-
-/// The trace must not replace what it is made of, under whatever name.
-fn refuse_own_output(args: &Args) -> Result<()> {
-    let same = |file: &Path| {
-        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        real(file) == real(&args.output)
-    };
-    if args.files.iter().any(|file| same(file)) {
-        let error = Error::new("the trace would replace a file that it is made of");
-        return Err(error.in_file(args.output.display()));
-    }
-    Ok(())
 }
 
 /// The command for the sidecar: files by their names only, and no id that was taken away.

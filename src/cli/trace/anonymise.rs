@@ -9,9 +9,10 @@ use clap::builder::PossibleValue;
 use super::files::{Input, Output, made_by, tell};
 use super::seconds;
 use crate::cli::Outcome;
+use crate::cli::replaced::same;
 use crate::diag::{Error, Result};
 use crate::trace::canonical::new_file::NewFile;
-use crate::trace::meta::Meta;
+use crate::trace::meta::{Meta, sidecar_path};
 use crate::trace::tools::anonymise::{Kind, Options, Renamed, anonymise};
 use crate::units::Span;
 
@@ -69,9 +70,7 @@ impl ValueEnum for Kind {
 
 /// Runs the tool.
 pub fn run(args: &Args) -> Result<Outcome> {
-    if args.map.as_ref().is_some_and(|map| *map == args.output || *map == args.trace) {
-        return Err(Error::new("the names would replace a trace").in_field("--map"));
-    }
+    args.refuse_map()?;
     let input = Input::open(&args.trace)?;
     let before = input.meta()?;
     let mut output = Output::create(&args.output, [&args.trace])?;
@@ -95,6 +94,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 impl Args {
+    /// The names must take the place neither of the traces nor of their sidecars.
+    fn refuse_map(&self) -> Result<()> {
+        let Some(map) = &self.map else { return Ok(()) };
+        for trace in [&self.trace, &self.output] {
+            if same(map, trace) {
+                return Err(Error::new("the names would replace a trace").in_field("--map"));
+            }
+            if same(map, &sidecar_path(trace)) {
+                let error = Error::new("the names would replace the sidecar of a trace");
+                return Err(error.in_field("--map"));
+            }
+        }
+        Ok(())
+    }
+
     fn options(&self) -> String {
         let mut options = String::new();
         if !self.keep.is_empty() {

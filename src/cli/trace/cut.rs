@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-use super::files::{Input, Output, made_by, tell};
+use super::files::{Input, Output, made_by, of_option, tell};
 use super::seconds;
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let mut meta = later(meta, window.from)?;
     let mut output = Output::create(&args.output, [&args.trace])?;
-    let done = cut(&input, &window, &mut output)?;
+    let done = cut(&input, &window, &mut output).map_err(|error| of_option(error, "to"))?;
     drop(input);
     let mut options = format!(" --from {}", window.from.secs_text());
     options.extend(window.to.map(|to| format!(" --to {}", to.secs_text())));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
+use crate::cli::replaced::refuse_own_trace;
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Sink;
 use crate::trace::canonical::{Reader, Writer};
@@ -62,16 +63,13 @@ pub struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// A trace that takes the place of none of `inputs`.
+    /// A trace that takes the place of none of `inputs`, nor its sidecar that of one of theirs.
     pub fn create<'i>(
         path: &'a Path,
         inputs: impl IntoIterator<Item = &'i PathBuf>,
     ) -> Result<Self> {
-        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        if inputs.into_iter().any(|input| real(input) == real(path)) {
-            let error = Error::new("the output would replace a trace that it is made of");
-            return Err(error.in_file(path.display()));
-        }
+        let inputs: Vec<&Path> = inputs.into_iter().map(PathBuf::as_path).collect();
+        refuse_own_trace(path, inputs)?;
         Ok(Self { path, writer: Writer::create(path)? })
     }
 
@@ -102,6 +100,15 @@ pub fn made_by(before: Option<&str>, tool: &str, inputs: &[&Path], options: &str
         command += &format!(" {}", name.to_string_lossy());
     }
     command + options
+}
+
+/// The complaint of a tool about its setting `name`, as one about the option of that name.
+pub fn of_option(error: Error, name: &str) -> Error {
+    let place = error.place();
+    match place.file.is_none() && place.field.as_deref() == Some(name) {
+        true => error.with_field(format!("--{name}")),
+        false => error,
+    }
 }
 
 /// Says what was done. The trace is written by then, so nothing is lost if nobody reads it.

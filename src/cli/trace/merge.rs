@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::cut::start_of;
-use super::files::{Input, Output, made_by, tell};
+use super::files::{Input, Output, made_by, of_option, tell};
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
 use crate::trace::check::TIME_MAX;
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let parts: Vec<Part<'_>> = named
         .map(|((source, tenant), &offset)| Part { source, tenant: Name::clone(tenant), offset })
         .collect();
-    let merged = merge(&parts, &mut output)?;
+    let merged = merge(&parts, &mut output).map_err(|error| of_option(error, "tenant"))?;
     drop(parts);
     drop(inputs);
     let mut meta = sidecar(&metas, &tenants);

@@ -22,14 +22,15 @@ Examples:
 /// Arguments of `tonnage trace sample`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
+#[command(group = clap::ArgGroup::new("size").required(true))]
 pub struct Args {
     /// Canonical trace: CSV, plain, gzip or zstd
     trace: PathBuf,
     /// Share of the sessions that is kept, above 0 and up to 1
-    #[arg(long, value_name = "SHARE", required_unless_present = "sessions")]
+    #[arg(long, value_name = "SHARE", group = "size")]
     share: Option<f64>,
     /// Number of sessions that is kept
-    #[arg(long, value_name = "N", conflicts_with = "share")]
+    #[arg(long, value_name = "N", group = "size")]
     sessions: Option<u64>,
     /// Seed of the choice
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -90,13 +90,14 @@ pub fn export(
     };
     write(out, &line(&header)?)?;
     for item in items {
-        let session = match item? {
+        let mut session = match item? {
             Item::Context(context) => {
                 blocks.context(&context)?;
                 continue;
             }
             Item::Session(session) => session,
         };
+        lost.with_prompts(&mut session);
         let mut rows = Vec::new();
         let mut failed = None;
         let lanes = Lanes::of(&session);

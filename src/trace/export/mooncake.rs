@@ -44,13 +44,14 @@ pub fn export(items: Items<'_>, options: &Options, out: &mut dyn Write) -> Resul
     let (mut lost, mut apart) = (Lost::default(), 0);
     let mut models: BTreeSet<Name> = BTreeSet::new();
     for item in items {
-        let session = match item? {
+        let mut session = match item? {
             Item::Context(context) => {
                 blocks.context(&context)?;
                 continue;
             }
             Item::Session(session) => session,
         };
+        lost.with_prompts(&mut session);
         let start = session.calls.first().map(|call| call.at).unwrap_or_default();
         while waiting.peek().is_some_and(|Reverse((at, ..))| *at < start) {
             if let Some(Reverse((.., row))) = waiting.pop() {

@@ -58,7 +58,7 @@ pub struct Cut {
 pub fn cut(source: &(impl Source + ?Sized), window: &Window, sink: &mut dyn Sink) -> Result<Cut> {
     if window.to.is_some_and(|to| to <= window.from) {
         let to = window.to.unwrap_or_default().secs_text();
-        return Err(Error::found(to, "an end after the start of the part"));
+        return Err(Error::found(to, "an end after the start of the part").in_field("to"));
     }
     let (contexts, used) = first_pass(source, window)?;
     let mut cut = Cut::default();

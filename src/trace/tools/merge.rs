@@ -68,7 +68,8 @@ fn check_tenants(parts: &[Part<'_>]) -> Result<()> {
             return Err(Error::found(tenant, allowed).in_field("tenant"));
         }
         if parts[..number].iter().any(|other| other.tenant == *tenant) {
-            return Err(Error::new(format!("two traces are called `{tenant}`")).in_field("tenant"));
+            let error = Error::new(format!("two traces are called `{tenant}`")).in_field("tenant");
+            return Err(error.help("give each trace a name of its own"));
         }
     }
     Ok(())

@@ -17,6 +17,12 @@ const SHARES_SLACK: f64 = 1e-6;
 /// How far off its value a target may be, as a share of it, where it does not say.
 const TOLERANCE: f64 = 0.05;
 
+/// What a profile says beside its parameters.
+const OWN_KEYS: &[&str] =
+    &["name", "summary", "models.main", "models.other", "prompt.at_limit", "people.hours"];
+/// Tables whose tables have names of the profile's own.
+const TABLES: &[&str] = &["class", "target", "conflict"];
+
 impl Profile {
     /// Reads a profile; `file` stands for it in errors.
     ///
@@ -25,6 +31,7 @@ impl Profile {
     pub fn parse(text: &str, file: &str) -> Result<Self> {
         let document = Document::parse(text, file)?;
         let mut reader = Reader { document: &document, known: BTreeSet::new() };
+        reader.refuse_unknown_tables()?;
         let profile = reader.profile()?;
         reader.refuse_unknown()?;
         reader.check_pairs(&profile)?;
@@ -351,6 +358,28 @@ impl Reader<'_> {
         }
     }
 
+    /// A slip in the name of a table is not to be taken for a parameter that is not there.
+    fn refuse_unknown_tables(&self) -> Result<()> {
+        let known: Vec<&str> =
+            OWN_KEYS.iter().copied().chain(KEYS.iter().map(|spec| spec.name)).collect();
+        let is_below = |name: &str, table: &str| {
+            name.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        for key in self.document.keys() {
+            let is_known = |name: &&str| is_below(key, name) || is_below(name, key);
+            if TABLES.iter().any(|table| is_below(key, table)) || known.iter().any(is_known) {
+                continue;
+            }
+            // The slip is in the last part of the first table that nothing known lies below.
+            let ends = key.match_indices('.').map(|(at, _)| at).chain([key.len()]);
+            let mut tables = ends.map(|end| &key[..end]);
+            let slip = tables.find(|table| !known.iter().any(|name| is_below(name, table)));
+            let slip = slip.unwrap_or(key);
+            return Err(self.document.at(key, unknown_table(slip, &known)));
+        }
+        Ok(())
+    }
+
     /// What needs something else is not there without it, and the other way round.
     fn check_pairs(&self, profile: &Profile) -> Result<()> {
         for (switch, needs, may_have) in PAIRS {
@@ -447,6 +476,29 @@ const PAIRS: &[(On, &[Key], &[Key])] = &[
     ),
     (On::Above(Key::FailedCalls), &[Key::FailedDuration, Key::RetryGap], &[]),
 ];
+
+/// The complaint about a table, with the nearest of the names beside it, or else of all names.
+fn unknown_table(slip: &str, known: &[&str]) -> Error {
+    let error = Error::new(format!("unknown key `{slip}`"));
+    let (table, last) = slip.rsplit_once('.').unwrap_or(("", slip));
+    let first = |rest: &'_ str| rest.split('.').next().unwrap_or_default().to_owned();
+    let beside: Vec<String> = match table {
+        "" => known.iter().chain(TABLES).map(|name| first(name)).collect(),
+        _ => {
+            let inside = known.iter().filter_map(|name| name.strip_prefix(table));
+            inside.filter_map(|rest| rest.strip_prefix('.')).map(first).collect()
+        }
+    };
+    if let Some(near) = diag::nearest(last, beside.iter().map(String::as_str)) {
+        let dot = if table.is_empty() { "" } else { "." };
+        return error.help(format!("did you mean `{table}{dot}{near}`?"));
+    }
+    let leaf = |name: &&str| diag::nearest(last, name.rsplit('.').next()).is_some();
+    match known.iter().find(|name| leaf(name)) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None => error.help(format!("known are {}, {}", known.join(", "), TABLES.join(", "))),
+    }
+}
 
 fn not_one(what: &str, total: f64) -> Error {
     Error::new(format!("{what} add up to {total:.6}, not to 1"))

@@ -425,3 +425,37 @@ fn a_trace_of_the_public_hour_goes_there_and_back() {
     let figures = |trace| stats(folder.path(), &[trace, "--lru", "1000,10000,50000"]);
     assert_eq!(figures("t.csv.zst"), figures("u.csv.zst"));
 }
+
+#[test]
+fn a_call_without_a_prompt_comes_back_with_one_token() {
+    let mut trace = rich();
+    let session = &mut trace.sessions[0];
+    let mut call = session.calls[0].clone();
+    (call.base, call.kept_tokens, call.prompt_tokens) = (Base::None, Tokens(0), Tokens(0));
+    (call.output_tokens, call.status, call.after) = (Tokens(0), Status::Failed, Vec::new());
+    session.calls = vec![call];
+    let told = "calls without a prompt get one of 1 token";
+    for partial_block in [PartialBlock::Count, PartialBlock::Drop] {
+        let options = Options { block_size: 16, partial_block };
+        let (mut plain, mut agentic) = (Vec::new(), Vec::new());
+        let reports = [
+            export::mooncake::export(&mut items(&trace), &options, &mut plain).unwrap(),
+            export::agentic_mooncake::export(
+                &mut items(&trace),
+                &options,
+                Scope::Global,
+                "t",
+                &mut agentic,
+            )
+            .unwrap(),
+        ];
+        for report in reports {
+            let count = report.lost.iter().find(|lost| lost.what.starts_with(told));
+            assert_eq!(count.map(|lost| lost.count), Some(1));
+        }
+        for again in [back("mooncake", &plain, Some(16)), back("agentic-mooncake", &agentic, None)]
+        {
+            assert_eq!(again.sessions[0].calls[0].prompt_tokens, Tokens(1));
+        }
+    }
+}

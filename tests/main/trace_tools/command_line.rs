@@ -191,7 +191,7 @@ fn wrong_input_ends_with_2_and_leaves_no_file() {
     fs::create_dir(folder.join("d")).unwrap();
     fs::write(folder.join("d/t.csv"), format!("{HEAD}{ROWS}")).unwrap();
     for (args, said) in [
-        (&["sample", "t.csv"][..], "--share <SHARE>"),
+        (&["sample", "t.csv"][..], "<--share <SHARE>|--sessions <N>>"),
         (&["sample", "t.csv", "--share", "0"], "--share: found `0`, allowed: a share above 0"),
         (&["sample", "t.csv", "--share", "1.5"], "--share: found `1.5`"),
         (&["sample", "t.csv", "--sessions", "5"], "--sessions: found `5`, allowed: 1 to 4"),
@@ -203,11 +203,14 @@ fn wrong_input_ends_with_2_and_leaves_no_file() {
         (&["scale", "t.csv", "--by", "2", "--jitter", "x"], "a decimal number of seconds"),
         (&["cut", "t.csv", "--from", "noon"], "seconds from the start of the trace"),
         (&["cut", "t.csv", "--from", "50"], "no call lies in this part"),
-        (&["cut", "t.csv", "--from", "9", "--to", "9"], "an end after the start"),
+        (
+            &["cut", "t.csv", "--from", "9", "--to", "9"],
+            "--to: found `9`, allowed: an end after the start",
+        ),
         (&["cut", "t.csv", "--to", "2026-03-02T07:59:00Z"], "--to: found `2026-03-02T07:59:00Z`"),
         (&["cut", "d/t.csv", "--from", "2026-03-02T09:00:00Z"], "--from: a clock time needs"),
         (&["merge", "t.csv"], "2 values required"),
-        (&["merge", "t.csv", "d/t.csv"], "two traces are called `t`"),
+        (&["merge", "t.csv", "d/t.csv"], "--tenant: two traces are called `t`"),
         (&["merge", "t.csv", "d/t.csv", "--tenant", "a"], "--tenant: found `a`, allowed: 2 names"),
         (&["merge", "t.csv", "d/t.csv", "--tenant", "a,b/c"], "a name without `/`"),
         (&["merge", "t.csv", "d/t.csv", "--tenant", "a,b", "--clock"], "d/t.csv: its sidecar"),
@@ -223,11 +226,39 @@ fn wrong_input_ends_with_2_and_leaves_no_file() {
     }
     let args = ["scale", "t.csv", "--by", "2", "-o", "./t.csv"];
     let output = tool(folder, &args).assert().code(2).get_output().clone();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("would replace a trace"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("would replace a file"));
     let mut left: Vec<String> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     left.sort();
     assert_eq!(left, ["bad.csv", "d", "t.csv", "t.meta.json"]);
+}
+
+#[test]
+fn no_output_takes_the_place_of_an_input_or_its_sidecar() {
+    let folder = folder();
+    let folder = folder.path();
+    let before = fs::read(folder.join("t.csv")).unwrap();
+    let sidecar = "the sidecar would replace that of an input";
+    for (args, said) in [
+        (&["anonymise", "t.csv", "-o", "t.csv.gz"][..], sidecar),
+        (&["sample", "t.csv", "--share", "1", "-o", "./t.csv.zst"], sidecar),
+        (&["scale", "t.csv", "--by", "2", "-o", "t.csv.gz"], sidecar),
+        (&["cut", "t.csv", "--from", "1", "-o", "t.csv.gz"], sidecar),
+        (&["merge", "t.csv", "t.csv", "--tenant", "a,b", "-o", "t.csv.gz"], sidecar),
+        (&["scale", "t.csv", "--by", "2", "-o", "t.csv"], "would replace a file"),
+        (&["scale", "t.csv", "--by", "2", "-o", "t.meta.json"], "the sidecar of an input"),
+        (&["anonymise", "t.csv", "--map", "t.csv", "-o", "v.csv"], "--map: the names would"),
+        (&["anonymise", "t.csv", "--map", "./v.csv", "-o", "v.csv"], "--map: the names would"),
+        (&["anonymise", "t.csv", "--map", "v.meta.json", "-o", "v.csv.gz"], "sidecar of a trace"),
+        (&["anonymise", "t.csv", "--map", "t.meta.json", "-o", "v.csv"], "sidecar of a trace"),
+    ] {
+        let output = tool(folder, args).assert().code(2).get_output().clone();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains(said), "{args:?}: {error}");
+    }
+    assert_eq!(fs::read(folder.join("t.csv")).unwrap(), before);
+    assert_eq!(fs::read_to_string(folder.join("t.meta.json")).unwrap(), META);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 }
