@@ -192,9 +192,10 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// must not find its password in a log.
 fn without_secrets(name: String) -> String {
     let lower = name.to_ascii_lowercase();
-    let is_address = lower.starts_with("postgres:") || lower.starts_with("postgresql:");
-    let has_secret = lower.contains("password=") || lower.contains("://") && lower.contains('@');
-    if is_address || has_secret { "(the address of a database)".to_owned() } else { name }
+    // What stands before the `@` is a name, and a password behind a colon.
+    let before = lower.split_once(":/").and_then(|(_, rest)| Some(rest.split_once('@')?.0));
+    let has_secret = before.is_some_and(|login| login.contains(':')) || lower.contains("password=");
+    if has_secret { "(the address of a database)".to_owned() } else { name }
 }
 
 #[cfg(test)]
