@@ -33,7 +33,7 @@ fn replays(criterion: &mut Criterion) {
     group.sample_size(10);
     for (name, case, replicas) in &cases {
         let run = || case.run(*replicas, &Progress::default()).expect("it runs");
-        group.throughput(Throughput::Elements(run().records.calls.len() as u64));
+        group.throughput(Throughput::Elements(run().counts.calls));
         group.bench_function(*name, |bencher| bencher.iter(|| black_box(run())));
     }
     group.finish();

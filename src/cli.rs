@@ -1,7 +1,8 @@
 //! The command line: one file a subcommand, each with its arguments and its `run`.
 //!
 //! Exit codes: 0 the answer is yes or the work is done, 1 the answer is no (an SLO is not met),
-//! 2 the input was wrong and nothing was written.
+//! 2 the input was wrong and nothing was written, 130 the run was stopped by Ctrl-C and what was done
+//! so far is shown.
 
 use std::process::ExitCode;
 
@@ -15,15 +16,20 @@ mod fit;
 mod generate;
 mod import;
 mod memory;
+mod progress;
 mod replaced;
 mod replay;
 mod scenario;
 mod size;
+mod source;
 mod stats;
 mod trace;
 
 /// Exit code for anything wrong with what the user gave.
 pub const EXIT_ERROR: u8 = 2;
+
+/// Exit code of a run that was stopped: 128 and the number of SIGINT, as shells have it.
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// How big must the LLM inference fleet be when its users are agents?
 #[derive(Debug, Parser)]
@@ -64,6 +70,8 @@ pub enum Outcome {
     Met,
     /// The targets are not met.
     NotMet,
+    /// It was stopped by Ctrl-C, and what was done so far is shown.
+    Interrupted,
 }
 
 impl Outcome {
@@ -73,6 +81,7 @@ impl Outcome {
         match self {
             Self::Met => ExitCode::SUCCESS,
             Self::NotMet => ExitCode::from(1),
+            Self::Interrupted => ExitCode::from(EXIT_INTERRUPTED),
         }
     }
 }

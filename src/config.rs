@@ -2,6 +2,7 @@
 
 pub mod api_time;
 pub mod defaults;
+pub mod generated;
 pub mod geometry;
 pub mod gpus;
 pub mod memory;

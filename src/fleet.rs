@@ -8,8 +8,11 @@
 pub mod admission;
 mod agenda;
 pub mod alone;
+pub mod arrivals;
 mod clients;
 pub mod content;
+pub mod feed;
+pub mod observer;
 pub mod overflow;
 pub mod played;
 pub mod population;
@@ -20,7 +23,7 @@ pub mod setup;
 pub mod workload;
 mod world;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
 use crate::config::scenario::{Client, Load, OnOverflow, RouterKind};
@@ -30,12 +33,16 @@ use crate::engine::fast::FastEngine;
 use crate::engine::metrics::EngineMetrics;
 use crate::engine::plain::PlainEngine;
 use crate::engine::step_time::StepCost;
-use crate::observe::records::Records;
+use crate::observe::burst::Burst;
+use crate::observe::records::{CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};
-use crate::units::Span;
+use crate::units::{Span, Time};
 
 use admission::Limits;
-use workload::Workload;
+use alone::AloneTimes;
+use arrivals::{Failure, Sessions};
+use observer::Observer;
+use workload::{Counts, Names, Workload};
 use world::World;
 
 /// Everything about a run but its workload.
@@ -67,42 +74,53 @@ pub struct Setup {
     pub warmup: Span,
     /// Length of what is measured after it; `None` until the last call has ended.
     pub window: Option<Span>,
-    /// One session alone, from time 0, with every kept token in the cache: how fast the work can
-    /// go at all. Overrides the load.
-    pub alone: Option<u32>,
     /// Engines take every step by itself, as the reference does; the results are the same.
     pub every_step: bool,
 }
 
-/// How far a run has come, for who watches it from another thread.
+/// How far a run has come, for who watches it from another thread, and stops it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Calls that have ended.
     pub calls: AtomicU64,
     /// Simulated time, in nanoseconds.
     pub nanos: AtomicU64,
+    /// Set to end the run where it is.
+    pub stop: AtomicBool,
 }
 
 /// What a run gave.
 #[derive(Clone, Debug)]
-pub struct Run {
-    /// Calls, turns, tasks.
-    pub records: Records,
+pub struct Run<O = Records> {
+    /// Who was told of calls, turns and tasks.
+    pub records: O,
+    /// What the run cut off at its end.
+    pub cut_off: CutOff,
     /// What each replica did inside the window.
     pub replicas: Vec<ReplicaUse>,
     /// The measured window; a run that ends by itself ends it with its last event.
     pub window: Window,
-    /// Calls sent for one token because none was recorded.
-    pub empty_outputs: u64,
+    /// What there is in the trace, as far as it was read.
+    pub counts: Counts,
+    /// What the numbers of models, tenants and profiles mean.
+    pub names: Names,
     /// Mean over the window of the tokens in the contexts of open sessions.
     pub live_context_mean: f64,
+    /// The busiest minute, if there was a dispatch.
+    pub burst: Option<Burst>,
     /// What each engine counted over the whole run.
     pub engines: Vec<EngineMetrics>,
+    /// Most sessions that were open at once, which is what memory follows.
+    pub open_sessions_max: u64,
+    /// Where the run was stopped from outside, if it was.
+    pub interrupted: Option<Time>,
     /// Why the run stopped before its end, if it did.
     pub stuck: Option<String>,
+    /// Why sessions stopped coming before the end, if they did.
+    pub failure: Option<Failure>,
 }
 
-impl Run {
+impl<O> Run<O> {
     /// Blocks that lost their cached content, in all engines over the whole run.
     #[must_use]
     pub fn evicted_blocks(&self) -> u64 {
@@ -110,25 +128,59 @@ impl Run {
     }
 }
 
-/// Plays a workload on a fleet, with the engines that the setup asks for.
-pub fn simulate(setup: &Setup, workload: &Workload, progress: &Progress) -> Run {
-    if setup.every_step {
-        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
-        run(setup, workload, engine, progress)
-    } else {
-        let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
-        run(setup, workload, engine, progress)
+impl<A, B> Run<(A, B)> {
+    /// A run that told two, as one that told the first; and the second.
+    pub fn split(self) -> (Run<A>, B) {
+        let (records, other) = self.records;
+        let run = Run {
+            records,
+            cut_off: self.cut_off,
+            replicas: self.replicas,
+            window: self.window,
+            counts: self.counts,
+            names: self.names,
+            live_context_mean: self.live_context_mean,
+            burst: self.burst,
+            engines: self.engines,
+            open_sessions_max: self.open_sessions_max,
+            interrupted: self.interrupted,
+            stuck: self.stuck,
+            failure: self.failure,
+        };
+        (run, other)
     }
 }
 
-/// Plays a workload on a fleet of engines made by `engine`.
+/// Plays sessions on a fleet, with the engines that the setup asks for. `alone` answers an observer
+/// who wants to know how long tasks take alone.
+pub fn simulate<O: Observer>(
+    setup: &Setup,
+    sessions: Sessions<'_>,
+    observer: O,
+    alone: Option<&AloneTimes>,
+    progress: &Progress,
+) -> Run<O> {
+    if setup.every_step {
+        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
+        play(World::new(setup, sessions, engine, observer, alone), progress)
+    } else {
+        let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
+        play(World::new(setup, sessions, engine, observer, alone), progress)
+    }
+}
+
+/// Plays a workload on a fleet of engines made by `engine`, and keeps every record.
 pub fn run<E: Engine>(
     setup: &Setup,
     workload: &Workload,
     engine: impl Fn() -> E,
     progress: &Progress,
 ) -> Run {
-    let mut world = World::new(setup, workload, engine);
+    let sessions = Sessions::Held(workload);
+    play(World::new(setup, sessions, engine, Records::default(), None), progress)
+}
+
+fn play<E: Engine, O: Observer>(mut world: World<'_, E, O>, progress: &Progress) -> Run<O> {
     world.start_population();
     world.play(progress);
     world.finish()

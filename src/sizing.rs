@@ -3,6 +3,6 @@
 
 pub mod case;
 pub mod figures;
-pub mod measures;
 pub mod search;
 pub mod slo;
+pub mod tally;

@@ -18,11 +18,13 @@
 mod buckets;
 mod log_histogram;
 mod quantile;
+mod samples;
 mod summary;
 mod time_weighted;
 
 pub use buckets::Buckets;
 pub use log_histogram::LogHistogram;
-pub use quantile::{quantile, quantile_of_stats_files};
+pub use quantile::{nearest_rank, quantile, quantile_of_stats_files};
+pub use samples::Samples;
 pub use summary::{Sample, Summary};
 pub use time_weighted::TimeWeighted;

@@ -26,6 +26,7 @@ mod main {
     mod reference;
     mod rig;
     mod stats;
+    mod stream;
     mod tidy;
     mod trace_tools;
     mod vllm_serve;

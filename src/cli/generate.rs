@@ -216,11 +216,12 @@ impl Args {
 }
 
 /// Whether a profile is named by a path.
-fn is_path(name: &str) -> bool {
+pub(super) fn is_path(name: &str) -> bool {
     name.ends_with(".toml") || name.contains(['/', '\\'])
 }
 
-fn load(name: &str) -> Result<Profile> {
+/// A built-in profile, or one in a file.
+pub(super) fn load(name: &str) -> Result<Profile> {
     if !is_path(name) {
         return catalogue::profile(name);
     }

@@ -1,16 +1,20 @@
 //! `tonnage replay`: simulate one fleet and show everything that was measured.
 
-use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::Outcome;
-use super::scenario::{ScenarioArgs, help, show, with_progress};
+use super::progress::{Extent, with_progress};
+use super::scenario::{ScenarioArgs, help, show};
+use super::{EXIT_INTERRUPTED, Outcome};
 use crate::diag::{Error, Result};
 use crate::fleet::{Progress, Run};
-use crate::report;
+use crate::report::csv::{Files, Rows};
+use crate::report::prometheus::{self, Scrape};
 use crate::sizing::case::Case;
 use crate::sizing::search::Candidate;
+use crate::sizing::tally::Tally;
 use crate::trace::canonical::new_file::NewFile;
 
 /// Arguments of `tonnage replay`.
@@ -29,50 +33,107 @@ pub struct Args {
     /// Exit with 1 if a target is not met
     #[arg(long)]
     check: bool,
+    /// Threads: 1 does everything on one, more read or make sessions and write rows beside the
+    /// simulation; the result is the same [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    threads: Option<u32>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let case = args.scenario.load()?;
-    let progress = Progress::default();
-    let replicas = case.scenario.replicas;
-    let label = format!("{replicas} replicas");
-    let run = with_progress(&case, &label, &progress, || case.run(replicas, &progress))?;
-    let judged = case.judge(&run);
-    if let Some(folder) = &args.out {
-        write_tables(folder, &case, &run)?;
+    let scenario = args.scenario.scenario()?;
+    let source = args.scenario.source(&scenario)?;
+    let progress = Arc::new(Progress::default());
+    if !Case::can_stream(&scenario) {
+        let case = args.scenario.hold(scenario, &source)?;
+        return args.held(&case, &progress);
     }
-    if let Some(path) = &args.metrics {
-        written(path, |out| Ok(report::prometheus::write(&case, &run, out)?))?.commit()?;
-    }
-    show(|out| args.scenario.format().replay(&case, &judged, out))?;
-    Ok(if args.check && !judged.met() { Outcome::NotMet } else { Outcome::Met })
-}
-
-/// Both tables or neither: they get their names when both are complete.
-fn write_tables(folder: &Path, case: &Case, run: &Run) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make the folder", &error))?;
-    let ids: Vec<&str> = case.workload.sessions.iter().map(|session| &*session.id).collect();
-    let stretches = case.stretches(run);
-    let calls = written(&folder.join("calls.csv"), |out| {
-        report::csv::calls(run, &case.workload, &ids, out)
+    let case = args.scenario.stream(scenario.clone(), &source)?;
+    let (sessions, extent) = source.stream(&case, args.beside())?;
+    let streamed = args.played(&case, extent, &progress, |observer| {
+        case.stream(case.scenario.replicas, sessions, observer, &progress)
     })?;
-    let tasks =
-        written(&folder.join("tasks.csv"), |out| report::csv::tasks(run, &stretches, &ids, out))?;
-    calls.commit()?;
-    tasks.commit()
+    match streamed {
+        Some(outcome) => Ok(outcome),
+        // Sessions do not come in the order of their first calls.
+        None => args.held(&args.scenario.hold(scenario, &source)?, &progress),
+    }
 }
 
-/// A complete file that has not got its name yet.
-fn written(
+type Observed = (Tally, (Option<Rows>, Option<Scrape>));
+
+impl Args {
+    /// Whether other threads read and write.
+    fn beside(&self) -> bool {
+        let there = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(there, |threads| threads as usize) > 1
+    }
+
+    /// Plays a case that holds its trace.
+    fn held(&self, case: &Case, progress: &Arc<Progress>) -> Result<Outcome> {
+        let outcome = self.played(case, Extent::of(case), progress, |observer| {
+            case.run_with(case.scenario.replicas, observer, progress).map(Some)
+        })?;
+        Ok(outcome.unwrap_or(Outcome::Met))
+    }
+
+    /// Plays a case, writes what is asked for and shows the figures; none if it could not be played
+    /// in this way.
+    fn played(
+        &self,
+        case: &Case,
+        extent: Extent,
+        progress: &Arc<Progress>,
+        play: impl FnOnce(Observed) -> Result<Option<Run<Observed>>> + Send,
+    ) -> Result<Option<Outcome>> {
+        let replicas = case.scenario.replicas;
+        let files = self.out.as_deref().map(|folder| Files::create(folder, self.beside()));
+        let rows = files.transpose()?.map(|files| Rows::new(files, Arc::clone(progress)));
+        let scrape =
+            self.metrics.as_ref().map(|_| Scrape::new(replicas, case.setup.engine.max_model_len));
+        stop_on_interrupt(progress);
+        let label = format!("{replicas} replicas");
+        let observer = (case.tally(), (rows, scrape));
+        let Some(run) = with_progress(extent, &label, progress, || play(observer))? else {
+            return Ok(None);
+        };
+        let (run, (rows, scrape)) = run.split();
+        if let Some(rows) = rows {
+            rows.finish()?;
+        }
+        if let (Some(path), Some(scrape)) = (&self.metrics, &scrape) {
+            write_page(path, |out| prometheus::write(case, &run.engines, scrape, out))?;
+        }
+        let judged = case.judge(&run);
+        show(|out| self.scenario.format().replay(case, &judged, out))?;
+        Ok(Some(match run.interrupted {
+            Some(_) => Outcome::Interrupted,
+            None if self.check && !judged.met() => Outcome::NotMet,
+            None => Outcome::Met,
+        }))
+    }
+}
+
+/// Has the first Ctrl-C stop the simulation where it is, and the second the program.
+fn stop_on_interrupt(progress: &Arc<Progress>) {
+    let progress = Arc::clone(progress);
+    // Where there is a handler already it is this one; where there can be none, Ctrl-C kills.
+    let _ = ctrlc::set_handler(move || {
+        if progress.stop.swap(true, Ordering::Relaxed) {
+            std::process::exit(EXIT_INTERRUPTED.into());
+        }
+    });
+}
+
+/// A file that gets its name when it is complete.
+fn write_page(
     path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::result::Result<(), csv::Error>,
-) -> Result<NewFile> {
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
     let mut file = NewFile::create(path)?;
     let mut buffer = BufWriter::new(&mut file);
-    let written = write(&mut buffer).map_err(std::io::Error::from);
-    let written = written.and_then(|()| buffer.flush());
+    let written = write(&mut buffer).and_then(|()| buffer.flush());
     written.map_err(|error| Error::io(path, "write", &error))?;
     drop(buffer);
-    Ok(file)
+    file.commit()
 }

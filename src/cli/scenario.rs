@@ -1,28 +1,20 @@
-//! What `replay` and `size` have in common: the scenario, its trace, the form of the result, and
-//! progress on a terminal.
+//! What `replay` and `size` have in common: the scenario, its trace, and the form of the result.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::config::scenario::{KEYS, LoadKind, Scenario};
+use super::source::Source;
+use crate::config::scenario::{KEYS, Scenario};
 use crate::config::vllm_serve;
 use crate::diag::{Error, Result};
-use crate::fleet::Progress;
 use crate::report::Format;
 use crate::report::json::Json;
 use crate::report::text::Text;
 use crate::sizing::case::Case;
 use crate::sizing::slo::Metric;
-use crate::trace::canonical;
-use crate::trace::record::Trace;
 
-/// The built-in scenario and the trace that comes with it.
+/// The built-in scenario.
 const BUNDLED_SCENARIO: &str = include_str!("../../scenarios/eighty-developers.toml");
-const BUNDLED_TRACE: &[u8] = include_bytes!("../../traces/bundled.csv.zst");
 
 /// Arguments that name a scenario and change it.
 #[derive(Debug, clap::Args)]
@@ -32,6 +24,10 @@ pub struct ScenarioArgs {
     /// Trace to play, in place of the scenario's (canonical CSV, plain, .gz or .zst)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Make the sessions of a workload profile (built in, or NAME.toml) while they are played, in
+    /// place of a trace: generate.profile; --set generate.sessions=N and its neighbours say how many
+    #[arg(long, value_name = "PROFILE", conflicts_with = "trace")]
+    profile: Option<String>,
     /// Change a key of the scenario, such as fleet.replicas=3; the section may be left out where
     /// only one has that key
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -73,12 +69,35 @@ pub struct ScenarioArgs {
 impl ScenarioArgs {
     /// Reads scenario and trace.
     pub fn load(&self) -> Result<Case> {
+        let scenario = self.scenario()?;
+        let source = self.source(&scenario)?;
+        self.hold(scenario, &source)
+    }
+
+    /// The same of a scenario and where its sessions come from.
+    pub fn hold(&self, scenario: Scenario, source: &Source) -> Result<Case> {
+        let trace = source.read()?;
+        let mut case = Case::new(scenario, &trace, &self.slo)?.every_step(self.every_step);
+        case.notes.extend(source.note());
+        Ok(case)
+    }
+
+    /// A scenario whose trace is read while it is played.
+    pub fn stream(&self, scenario: Scenario, source: &Source) -> Result<Case> {
+        let mut case = Case::streaming(scenario, &self.slo)?.every_step(self.every_step);
+        case.notes.extend(source.note());
+        Ok(case)
+    }
+
+    /// Reads the scenario.
+    pub fn scenario(&self) -> Result<Scenario> {
         let mut overrides = self.set.clone();
         let option = |key: &str, text: &Option<String>| {
             text.as_ref().map(|text| vllm_serve::assignment(key, text))
         };
         overrides.extend(option(vllm_serve::KEY, &self.vllm));
         overrides.extend(option(vllm_serve::log::KEY, &self.vllm_log));
+        overrides.extend(option("generate.profile", &self.profile));
         overrides.extend(self.seed.map(|seed| format!("run.seed={seed}")));
         overrides.extend(self.open.then(|| "workload.open_loop=true".to_owned()));
         overrides.extend(self.scale.map(|factor| format!("workload.scale={factor:?}")));
@@ -92,14 +111,29 @@ impl ScenarioArgs {
             None => (BUNDLED_SCENARIO.to_owned(), "built-in scenario".to_owned()),
         };
         let scenario = Scenario::parse(&text, &name, &overrides);
-        let scenario = scenario.map_err(|error| self.under_own_name(error))?;
-        let trace = self.load_trace(&scenario)?;
-        Ok(Case::new(scenario, &trace, &self.slo)?.every_step(self.every_step))
+        scenario.map_err(|error| self.under_own_name(error))
+    }
+
+    /// Where the sessions of a scenario come from.
+    pub fn source(&self, scenario: &Scenario) -> Result<Source> {
+        let folder = self.scenario.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        match (&self.trace, &scenario.generated, &scenario.trace) {
+            (Some(path), ..) => Ok(Source::File(path.clone())),
+            // On the command line a profile is named from the current folder.
+            (_, Some(generated), _) if self.profile.is_some() => {
+                Source::generated(generated, Path::new(""), scenario.seed)
+            }
+            (_, Some(generated), _) => Source::generated(generated, folder, scenario.seed),
+            // The path is relative to the scenario that names it.
+            (.., Some(path)) => Ok(Source::File(folder.join(path))),
+            _ => Ok(Source::BuiltIn),
+        }
     }
 
     /// Names the option that was given where an error names the key that it stands for.
     fn under_own_name(&self, error: Error) -> Error {
         let options = [
+            (self.profile.is_some(), "--set generate.profile", "--profile"),
             (self.seed.is_some(), "--set run.seed", "--seed"),
             (self.open, "--set workload.open_loop", "--open"),
             (self.scale.is_some(), "--set workload.scale", "--scale"),
@@ -109,20 +143,6 @@ impl ScenarioArgs {
         match options.iter().find(|(given, key, _)| *given && field == Some(*key)) {
             Some((.., option)) => error.with_field(option),
             None => error,
-        }
-    }
-
-    fn load_trace(&self, scenario: &Scenario) -> Result<Trace> {
-        if let Some(path) = &self.trace {
-            return canonical::read_all(path);
-        }
-        match &scenario.trace {
-            // The path is relative to the scenario that names it.
-            Some(path) => {
-                let folder = self.scenario.as_deref().and_then(Path::parent);
-                canonical::read_all(&folder.unwrap_or(Path::new("")).join(path))
-            }
-            None => canonical::read_from(BUNDLED_TRACE, "built-in trace"),
         }
     }
 
@@ -162,40 +182,4 @@ pub fn show(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result
         Err(error) => Err(Error::new(format!("cannot write to standard output: {error}"))),
         Ok(()) => Ok(()),
     }
-}
-
-/// Runs some work while a bar on the terminal shows how far its simulation has come.
-pub fn with_progress<T: Send>(
-    case: &Case,
-    label: &str,
-    progress: &Progress,
-    work: impl FnOnce() -> T + Send,
-) -> T {
-    if !std::io::stderr().is_terminal() {
-        return work();
-    }
-    let by_calls = case.scenario.load.kind == LoadKind::Trace && case.setup.window.is_none();
-    let end = case.setup.warmup + case.setup.window.unwrap_or_default();
-    let length = if by_calls { case.workload.calls() } else { end.0 / 1_000_000_000 };
-    let unit = if by_calls { "calls" } else { "simulated s" };
-    let bar = ProgressBar::new(length);
-    let style = ProgressStyle::with_template(&format!(
-        "{{msg}} {{wide_bar}} {{pos}}/{{len}} {unit} ({{eta}} left)"
-    ));
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_message(label.to_owned());
-    let result = std::thread::scope(|scope| {
-        let worker = scope.spawn(work);
-        while !worker.is_finished() {
-            let position = match by_calls {
-                true => progress.calls.load(Ordering::Relaxed),
-                false => progress.nanos.load(Ordering::Relaxed) / 1_000_000_000,
-            };
-            bar.set_position(position);
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        worker.join()
-    });
-    bar.finish_and_clear();
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,7 +1,8 @@
 //! `tonnage size`: the smallest fleet that meets every target.
 
 use super::Outcome;
-use super::scenario::{ScenarioArgs, help, show, with_progress};
+use super::progress::{Extent, with_progress};
+use super::scenario::{ScenarioArgs, help, show};
 use crate::diag::Result;
 use crate::fleet::Progress;
 use crate::sizing::search::Search;
@@ -18,7 +19,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let case = args.scenario.load()?;
     let progress = Progress::default();
-    let search = with_progress(&case, "looking for the smallest fleet", &progress, || {
+    let extent = Extent::of(&case);
+    let search = with_progress(extent, "looking for the smallest fleet", &progress, || {
         Search::run(case.scenario.max_replicas, |replicas| {
             let run = case.run(replicas, &progress)?;
             Ok(case.judge(&run))

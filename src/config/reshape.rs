@@ -42,6 +42,12 @@ const JITTER_SECONDS: f64 = 300.0;
 const MAX_SECONDS: f64 = 3.2e9;
 
 impl Reshape {
+    /// Whether the trace is played as it is.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        *self == Self { jitter: self.jitter, ..Self::default() }
+    }
+
     /// Reads the section. `recorded_starts` says whether sessions start as recorded.
     ///
     /// # Errors

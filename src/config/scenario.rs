@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::api_time::ApiTime;
+use super::generated::Generated;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 use super::serving::{self, Serving};
 use super::vllm_serve;
@@ -59,6 +60,13 @@ pub const KEYS: &[(&str, &str)] = &[
     ("workload.jitter_s", "a clone starts up to so much earlier or later; 300"),
     ("workload.time_compression", "session starts so many times closer together; 1"),
     ("workload.open_loop", "every call at its recorded time, whatever it waits for; false"),
+    ("generate.profile", "built-in profile or NAME.toml: its sessions, made while they are played"),
+    ("generate.sessions", "sessions to make, at a steady rate; 1000"),
+    ("generate.per_hour", "sessions that start in an hour; 60"),
+    ("generate.users", "people who start them; 100"),
+    ("generate.people", "instead: people who work at the hours of the profile"),
+    ("generate.days", "days that they work; 7"),
+    ("generate.assume_tps", "tokens per second in the recorded times; 60"),
     ("run.seed", "seed of every random choice; 1"),
     ("run.warmup_s", "left out of every figure; 1800, or 0 for load.kind trace"),
     ("run.window_s", "measured after the warm-up; 7200, or until the end for load.kind trace"),
@@ -85,6 +93,8 @@ pub struct Scenario {
     pub description: String,
     /// The trace, `None` for the built-in one.
     pub trace: Option<PathBuf>,
+    /// Sessions that are made, in place of a trace.
+    pub generated: Option<Generated>,
     /// One replica.
     pub serving: Serving,
     /// Engines behind the router.
@@ -218,6 +228,7 @@ impl Scenario {
         document.check_keys(&settable, FREE_SECTIONS)?;
         let notes = vllm_serve::apply(&mut document, &unmodelled)?;
         serving::refuse_unmodelled(&document)?;
+        let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
         let load = read_load(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
@@ -234,6 +245,7 @@ impl Scenario {
             name: document.text("name")?.unwrap_or_else(|| file.to_owned()),
             description: document.text("description")?.unwrap_or_default(),
             trace: read_trace_path(&document)?,
+            generated,
             replicas: document.whole("fleet.replicas", 1, MAX_REPLICAS)?.unwrap_or(1) as u32,
             router: document
                 .choice("fleet.router", &RouterKind::ALL)?

@@ -1,48 +1,52 @@
 //! The clients' side: sessions start, calls are dispatched, answers come back.
 
+use std::sync::Arc;
+
+use super::arrivals::Failure;
+use super::observer::Observer;
 use super::overflow::{self, Fit, Verdict};
 use super::population::Start;
 use super::session::Play;
-use super::workload::BasePlan;
+use super::workload::{BasePlan, SessionPlan};
 use super::world::{Event, InFlight, World};
 use crate::engine::Engine;
-use crate::observe::records::{CallOutcome, CallRecord, TaskRecord};
+use crate::observe::records::{CallOutcome, CallRecord};
 use crate::trace::lineage::Path;
 use crate::units::{RequestId, Time, Tokens};
 
-impl<E: Engine> World<'_, E> {
-    pub(super) fn start_session(&mut self, now: Time, start: Start) {
-        if self.setup.alone.is_none()
-            && let Some(next) = self.population.after_start(self.workload)
-        {
-            // Recorded starts come in order; a session that starts at once does so now.
-            self.push(next.at.max(now), Event::Start(next));
+impl<E: Engine, O: Observer> World<'_, E, O> {
+    /// A session starts; client time before its first calls counts from `started`.
+    pub(super) fn start_session(&mut self, plan: Arc<SessionPlan>, start: Start, started: Time) {
+        let place = self.free_plays.pop().unwrap_or(self.plays.len() as u32);
+        if place as usize == self.plays.len() {
+            self.plays.push(Play::default());
         }
-        let plan = self.plan(start.session);
-        let play = self.plays.len() as u32;
-        let state = Play::new(plan, start.session, start.pass, start.player, now);
-        self.plays.push(Some(Box::new(state)));
+        let play = &mut self.plays[place as usize];
+        if !self.content.open(&mut play.own, plan.segments) {
+            self.fail(Failure::TooMuchContent);
+            return;
+        }
+        play.begin(Arc::clone(&plan), self.played, start, started);
+        self.played += 1;
+        self.open_max = self.open_max.max(self.plays.len() - self.free_plays.len());
         let open = self.setup.open_loop;
         for (call, call_plan) in (0u32..).zip(&plan.calls) {
-            if open || call_plan.after.is_empty() {
+            if open || plan.after(call).is_empty() {
                 let wait = if open { call_plan.offset } else { call_plan.gap };
-                self.push(now + wait, Event::Dispatch { play, call });
+                self.push(started + wait, Event::Dispatch { play: place, call });
             }
         }
     }
 
     pub(super) fn dispatch(&mut self, now: Time, play: u32, call: u32) {
-        let state = self.plays[play as usize].as_deref_mut().expect("the session is open");
-        let plan = &self.workload.sessions[state.session as usize];
-        let call_plan = &plan.calls[call as usize];
-        state.calls[call as usize].dispatched = Some(now);
-        state.turns[call_plan.turn as usize].started.get_or_insert(now);
-        for &next in &call_plan.then_dispatched {
-            self.satisfied(now, play, next);
-        }
+        self.plays[play as usize].dispatched(now, call);
+        self.satisfy(now, play, call, true);
         let (fit, path) = self.fit_and_continue(play, call);
         let request = self.new_request(now, play, call, &fit);
-        if let Some(duration) = call_plan.failed_after {
+        let state = &mut self.plays[play as usize];
+        let plan = state.plan.calls[call as usize];
+        if plan.failed {
+            let duration = state.plan.failed_after(call).unwrap_or_default();
             self.in_flight[request.index()].record.outcome = CallOutcome::RecordedFailure;
             self.push(now + duration, Event::Ended { request });
             return;
@@ -52,18 +56,17 @@ impl<E: Engine> World<'_, E> {
             self.push(now, Event::Ended { request });
             return;
         }
-        if call_plan.lane == 0 {
-            let context = fit.prompt + call_plan.output;
-            let state = self.open(play);
+        if plan.lane == 0 {
+            let context = fit.prompt + plan.output();
             let before = std::mem::replace(&mut state.context, context);
             self.live.change(now, before, context);
         }
-        let pin = self.open(play).pin;
-        let replica = self.router.choose(pin);
-        self.open(play).pin.get_or_insert(replica);
+        let replica = self.router.choose(state.pin);
+        state.pin.get_or_insert(replica);
         let in_flight = &mut self.in_flight[request.index()];
         in_flight.record.replica = Some(replica);
-        in_flight.path = self.content.under_model(path, call_plan.model);
+        in_flight.path = self.content.under_model(&mut state.own, path, plan.model);
+        in_flight.burst = self.burst.dispatched(now);
         let queued = now + self.setup.api.before_queue(fit.prompt);
         in_flight.record.queued = queued;
         self.push(queued, Event::Queue { request });
@@ -71,36 +74,31 @@ impl<E: Engine> World<'_, E> {
 
     /// The call's prompt as it is sent, and its whole context.
     fn fit_and_continue(&mut self, play: u32, call: u32) -> (Fit, Path) {
-        let state = self.plays[play as usize].as_deref().expect("the session is open");
-        let plan = &self.workload.sessions[state.session as usize].calls[call as usize];
+        let state = &mut self.plays[play as usize];
+        let plan = state.plan.calls[call as usize];
         let (base_fit, base_path) = match plan.base {
             BasePlan::None => (Fit::default(), Path::default()),
-            BasePlan::Call(base) => {
-                let base = &state.calls[base as usize];
-                (base.fit, base.path.clone())
-            }
+            BasePlan::Call(base) => state.take_base(base),
             BasePlan::Context(context) => {
-                let fit = Fit { shared: plan.kept, ..Fit::default() };
-                (fit, self.content.context(self.workload, context, state.pass))
+                let fit = Fit { shared: plan.kept(), ..Fit::default() };
+                (fit, self.content.context(&self.arrivals.contexts, context, state.pass))
             }
         };
         let max_model_len = self.setup.engine.max_model_len;
         let rule = self.setup.on_overflow;
-        let fit =
-            overflow::fit(plan.prompt, plan.kept, plan.output, &base_fit, rule, max_model_len);
-        let end = fit.prompt + plan.output;
-        let path = self.content.continued(&base_path, fit.kept, plan.goes_on, end);
-        let call = &mut self.open(play).calls[call as usize];
-        call.fit = fit;
-        call.path.clone_from(&path);
+        let (prompt, output) = (plan.prompt(), plan.output());
+        let fit = overflow::fit(prompt, plan.kept(), output, &base_fit, rule, max_model_len);
+        let end = fit.prompt + output;
+        let path = state.own.continued(&base_path, fit.kept, plan.goes_on(), end);
+        state.keep(call, fit, &path);
         (fit, path)
     }
 
     fn new_request(&mut self, now: Time, play: u32, call: u32, fit: &Fit) -> RequestId {
-        let session = self.open(play).session;
+        let state = &self.plays[play as usize];
         let record = CallRecord {
-            play,
-            session,
+            play: state.number,
+            session: state.session,
             call,
             replica: None,
             dispatched: now,
@@ -116,12 +114,13 @@ impl<E: Engine> World<'_, E> {
             prefilled: Tokens::ZERO,
             preemptions: 0,
             lost: Tokens::ZERO,
-            place: self.plan(session).calls[call as usize].place,
+            place: state.plan.calls[call as usize].place,
             outcome: CallOutcome::Completed,
             compacted: fit.verdict == Verdict::Compacted,
             refusals: 0,
         };
-        let in_flight = InFlight { record, path: Path::default() };
+        let path = Path::default();
+        let in_flight = InFlight { record, play, path, kept: fit.kept, burst: u64::MAX };
         if let Some(request) = self.free_requests.pop() {
             self.in_flight[request.index()] = in_flight;
             return request;
@@ -131,70 +130,59 @@ impl<E: Engine> World<'_, E> {
     }
 
     pub(super) fn call_ended(&mut self, now: Time, request: RequestId) {
-        let mut record = self.in_flight[request.index()].record;
-        self.free_requests.push(request);
+        let InFlight { record, play, .. } = &mut self.in_flight[request.index()];
         record.ended = now;
+        let (record, play) = (*record, *play);
+        self.free_requests.push(request);
+        self.last_ended = now;
         if let Some(replica) = record.replica {
             self.router.ended(replica);
         }
-        self.records.calls.push(record);
-        let CallRecord { play, call, .. } = record;
-        let state = self.plays[play as usize].as_deref_mut().expect("the session is open");
-        let plan = &self.workload.sessions[state.session as usize];
-        let call_plan = &plan.calls[call as usize];
-        state.calls[call as usize].ended = Some(now);
-        state.calls_left -= 1;
-        let calls_left = state.calls_left;
-        let turn = &mut state.turns[call_plan.turn as usize];
-        turn.calls_left -= 1;
-        turn.failed |= record.outcome.is_failure();
-        if turn.calls_left == 0 {
-            let record = state.turn_record(plan, play, call);
-            state.turns_total += record.turn();
-            state.turns_llm_total += record.turn_llm();
-            self.records.turns.push(record);
+        self.tell(play, |observer, about| observer.call(&record, about));
+        let state = &mut self.plays[play as usize];
+        state.ended(now, record.call, record.outcome.is_failure());
+        if let Some(turn) = state.turn_ended(record.call) {
+            self.tell(play, |observer, about| observer.turn(&turn, about));
         }
-        for &next in &call_plan.then_finished {
-            self.satisfied(now, play, next);
-        }
-        if calls_left == 0 {
+        self.satisfy(now, play, record.call, false);
+        if !self.plays[play as usize].is_open() {
             self.session_ended(now, play);
         }
     }
 
-    /// One of the things that a call waits for has happened.
-    fn satisfied(&mut self, now: Time, play: u32, call: u32) {
+    /// Something has happened to a call: others may have waited for it.
+    fn satisfy(&mut self, now: Time, play: u32, call: u32, on_dispatch: bool) {
         if self.setup.open_loop {
             return;
         }
-        let state = self.open(play);
-        let waits = &mut state.calls[call as usize].waits;
-        *waits -= 1;
-        if *waits == 0 {
-            let gap = self.plan(self.open_ref(play).session).calls[call as usize].gap;
-            self.push(now + gap, Event::Dispatch { play, call });
+        let state = &mut self.plays[play as usize];
+        for then in state.plan.then(call).iter().filter(|then| then.on_dispatch == on_dispatch) {
+            let waits = &mut state.calls[then.call as usize].waits;
+            *waits -= 1;
+            if *waits == 0 {
+                let at = now + state.plan.calls[then.call as usize].gap;
+                self.queue.push(at, Event::Dispatch { play, call: then.call });
+            }
         }
     }
 
     fn session_ended(&mut self, now: Time, play: u32) {
-        let state = self.plays[play as usize].take().expect("a session ends once");
-        self.live.change(now, state.context, Tokens::ZERO);
-        let first = state.calls.iter().filter_map(|call| call.dispatched).min();
-        self.records.tasks.push(TaskRecord {
-            play,
-            session: state.session,
-            started: first.unwrap_or(state.started),
-            ended: now,
-            task: state.turns_total,
-            task_llm: state.turns_llm_total,
-            turns: state.turns.len() as u32,
-            calls: state.calls.len() as u32,
-            failed: state.turns.iter().any(|turn| turn.failed),
-        });
-        if self.setup.alone.is_none()
-            && let Some(next) = self.population.after_session(state.player, now)
+        let state = &self.plays[play as usize];
+        let mut record = state.task_record(now);
+        if self.live.window.holds(now)
+            && self.observer.wants_alone()
+            && let Some(times) = self.alone
         {
-            self.push(next.at, Event::Start(next));
+            record.alone =
+                Some(times.task_llm(record.session, &state.plan, &self.arrivals.contexts));
+        }
+        let (context, player) = (state.context, state.player);
+        self.live.change(now, context, Tokens::ZERO);
+        self.tell(play, |observer, about| observer.task(&record, about));
+        self.plays[play as usize].end(&self.nobody);
+        self.free_plays.push(play);
+        if let Some(next) = self.population.after_session(player, now) {
+            self.push_start(next);
         }
     }
 }

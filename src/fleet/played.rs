@@ -32,7 +32,7 @@ pub struct Played<'a> {
 pub fn played<'a>(trace: &'a Trace, reshape: &Reshape, seed: u64) -> Result<Played<'a>> {
     let mut played =
         Played { trace: Cow::Borrowed(trace), notes: Vec::new(), common: FxHashSet::default() };
-    if *reshape != (Reshape { jitter: reshape.jitter, ..Reshape::default() }) {
+    if !reshape.is_whole() {
         played.common = Survey::of(trace)?.common();
     }
     if reshape.from.is_some() || reshape.to.is_some() {

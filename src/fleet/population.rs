@@ -4,8 +4,6 @@ use crate::config::scenario::{Load, LoadKind};
 use crate::rng::{Purpose, Stream};
 use crate::units::{Span, Time};
 
-use super::workload::Workload;
-
 /// A session that is to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -22,15 +20,13 @@ pub struct Start {
 /// Nobody waits longer than ten years: the tail of a wide distribution must not leave the clock.
 const LONGEST_WAIT: Span = Span::from_secs(10 * 365 * 86_400);
 
-/// The source of sessions.
+/// Who starts sessions where they do not start as recorded.
 #[derive(Debug)]
 pub struct Population {
     load: Load,
     seed: u64,
     first_starts_within: Span,
     sessions: u32,
-    /// Sessions in the order of their recorded starts, which is not that of their first calls.
-    recorded: Vec<u32>,
     /// The order of the sessions in each pass so far.
     passes: Vec<Vec<u32>>,
     /// By developer: how many sessions were begun, and the pauses between them.
@@ -43,7 +39,7 @@ pub struct Population {
 impl Population {
     /// The people of this load. First starts of developers are uniform over `warmup`.
     #[must_use]
-    pub fn new(load: &Load, workload: &Workload, seed: u64, warmup: Span) -> Self {
+    pub fn new(load: &Load, sessions: u32, seed: u64, warmup: Span) -> Self {
         let developers = match load.kind {
             LoadKind::Developers { developers } => developers,
             _ => 0,
@@ -53,8 +49,7 @@ impl Population {
             load: load.clone(),
             seed,
             first_starts_within: warmup,
-            sessions: workload.sessions.len() as u32,
-            recorded: by_start(workload),
+            sessions,
             passes: Vec::new(),
             developers: pauses.collect(),
             arrivals: Stream::new(seed, Purpose::Arrival, 0),
@@ -65,21 +60,20 @@ impl Population {
 
     /// The starts that are known when the run begins. Every other start follows from
     /// [`Self::after_start`] or [`Self::after_session`].
-    pub fn first(&mut self, workload: &Workload) -> Vec<Start> {
+    pub fn first(&mut self) -> Vec<Start> {
         match self.load.kind {
             LoadKind::Developers { developers } => {
                 (0..developers).map(|developer| self.first_of(developer)).collect()
             }
-            LoadKind::Trace | LoadKind::SessionsPerHour { .. } => {
-                self.next_open(workload).into_iter().collect()
-            }
+            LoadKind::SessionsPerHour { rate, cv } => vec![self.next_open(rate, cv)],
+            LoadKind::Trace => Vec::new(),
         }
     }
 
     /// A session has started: the one that follows whatever becomes of it, if any.
-    pub fn after_start(&mut self, workload: &Workload) -> Option<Start> {
+    pub fn after_start(&mut self) -> Option<Start> {
         match self.load.kind {
-            LoadKind::Trace | LoadKind::SessionsPerHour { .. } => self.next_open(workload),
+            LoadKind::SessionsPerHour { rate, cv } => Some(self.next_open(rate, cv)),
             _ => None,
         }
     }
@@ -106,26 +100,15 @@ impl Population {
         Start { at: Time::ZERO + Span::from_secs_f64(within), session, pass, player: developer }
     }
 
-    fn next_open(&mut self, workload: &Workload) -> Option<Start> {
+    fn next_open(&mut self, rate: f64, cv: f64) -> Start {
         let player = self.next_arrival;
-        let start = match self.load.kind {
-            LoadKind::Trace => {
-                let &session = self.recorded.get(player as usize)?;
-                let plan = &workload.sessions[session as usize];
-                Start { at: Time::ZERO + plan.at, session, pass: 0, player }
-            }
-            LoadKind::SessionsPerHour { rate, cv } => {
-                // A renewal process with Gamma gaps: cv 1 is Poisson, more is bursty.
-                let shape = 1.0 / (cv * cv);
-                let gap = self.arrivals.gamma(shape, 3600.0 / rate / shape);
-                self.last_arrival = self.last_arrival + Span::from_secs_f64(gap).min(LONGEST_WAIT);
-                let (session, pass) = self.deal(player.into());
-                Start { at: self.last_arrival, session, pass, player }
-            }
-            LoadKind::Developers { .. } => return None,
-        };
+        // A renewal process with Gamma gaps: cv 1 is Poisson, more is bursty.
+        let shape = 1.0 / (cv * cv);
+        let gap = self.arrivals.gamma(shape, 3600.0 / rate / shape);
+        self.last_arrival = self.last_arrival + Span::from_secs_f64(gap).min(LONGEST_WAIT);
+        let (session, pass) = self.deal(player.into());
         self.next_arrival += 1;
-        Some(start)
+        Start { at: self.last_arrival, session, pass, player }
     }
 
     /// The session at this position of an endless deal: every pass holds each session once, in an
@@ -141,10 +124,4 @@ impl Population {
         let session = self.passes[pass as usize][(position % u64::from(self.sessions)) as usize];
         (session, pass)
     }
-}
-
-fn by_start(workload: &Workload) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..workload.sessions.len() as u32).collect();
-    order.sort_by_key(|&session| workload.sessions[session as usize].at);
-    order
 }

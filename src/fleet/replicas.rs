@@ -1,34 +1,35 @@
 //! The replicas' side: calls are queued, engines take their steps, effects are recorded.
 
 use super::admission::retry_after;
+use super::observer::Observer;
 use super::world::{Event, InFlight, Replica, World};
 use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
-use crate::observe::records::{CallOutcome, CallRecord};
+use crate::observe::records::CallOutcome;
 use crate::observe::replica::{ReplicaUse, StepUse};
 use crate::units::{Blocks, ReplicaId, RequestId, Span, Time, Tokens};
 
-impl<E: Engine> World<'_, E> {
+impl<E: Engine, O: Observer> World<'_, E, O> {
     pub(super) fn enter_queue(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, path } = &self.in_flight[request.index()];
+        let InFlight { record, play, path, kept, burst } = &self.in_flight[request.index()];
         let replica = record.replica.expect("only routed calls are queued");
         let server = &mut self.replicas[replica.index()].server;
         if !server.admit(&self.setup.limits, record.prompt) {
             self.refuse(now, request);
             return;
         }
-        let plan = &self.plan(record.session).calls[record.call as usize];
+        self.burst.queued(now, *burst);
+        let plan = &self.plays[*play as usize].plan.calls[record.call as usize];
         let handed_over = Request {
             id: request,
             path: path.clone(),
             prompt: record.prompt,
-            output: plan.output,
+            output: plan.output(),
             finish: plan.finish,
             priority: plan.priority,
         };
-        if self.setup.alone.is_some() {
-            let kept = self.kept_of(record);
-            self.replicas[replica.index()].engine.warm(&handed_over.path, kept);
+        if self.is_alone {
+            self.replicas[replica.index()].engine.warm(&handed_over.path, *kept);
         }
         self.replicas[replica.index()].engine.submit(now, handed_over);
         self.refresh(replica);
@@ -36,7 +37,7 @@ impl<E: Engine> World<'_, E> {
 
     /// The API server is too busy: the client asks again later, or gives up.
     fn refuse(&mut self, now: Time, request: RequestId) {
-        let record = &mut self.in_flight[request.index()].record;
+        let InFlight { record, play, .. } = &mut self.in_flight[request.index()];
         record.refusals += 1;
         let call = u64::from(record.play) << 24 | u64::from(record.call);
         match retry_after(&self.setup.client, record.refusals, self.setup.seed, call) {
@@ -44,12 +45,12 @@ impl<E: Engine> World<'_, E> {
                 // It is tokenised and checked anew.
                 let queued = now + wait + self.setup.api.before_queue(record.prompt);
                 record.queued = queued;
-                let play = record.play;
+                let pin = self.plays[*play as usize].pin;
                 if let Some(replica) = record.replica {
                     self.router.ended(replica);
                 }
-                let replica = self.router.choose(self.open_ref(play).pin);
-                self.in_flight[request.index()].record.replica = Some(replica);
+                let replica = self.router.choose(pin);
+                record.replica = Some(replica);
                 self.push(queued, Event::Queue { request });
             }
             None => {
@@ -57,11 +58,6 @@ impl<E: Engine> World<'_, E> {
                 self.push(now, Event::Ended { request });
             }
         }
-    }
-
-    fn kept_of(&self, record: &CallRecord) -> Tokens {
-        let play = self.plays[record.play as usize].as_deref().expect("the session is open");
-        play.calls[record.call as usize].fit.kept
     }
 
     fn refresh(&mut self, replica: ReplicaId) {
@@ -106,14 +102,15 @@ impl<E: Engine> World<'_, E> {
                 self.replicas[replica.index()].server.first_token(prompt);
             }
             Effect::Finished { request, output, prefilled } => {
-                let InFlight { record, path } = &mut self.in_flight[request.index()];
+                let InFlight { record, play, path, .. } = &mut self.in_flight[request.index()];
                 record.last_token = now;
                 record.output = output;
                 record.prefilled = prefilled;
                 // The last token's KV is never computed.
                 let computed = record.prompt + output - Tokens(1);
                 let path = std::mem::take(path);
-                self.content.compute(&path, computed);
+                let own = &mut self.plays[*play as usize].own;
+                self.content.compute(own, &path, computed);
                 self.replicas[replica.index()].server.finished();
                 self.push(now + self.setup.api.after_last_token(output), Event::Ended { request });
             }
@@ -124,13 +121,15 @@ impl<E: Engine> World<'_, E> {
     }
 
     fn first_admission(&mut self, now: Time, request: RequestId, cached: Tokens) {
-        let InFlight { record, path } = &mut self.in_flight[request.index()];
+        let InFlight { record, play, path, burst, .. } = &mut self.in_flight[request.index()];
         record.scheduled = now;
+        self.burst.scheduled(now, *burst, record.queue());
+        let own = &mut self.plays[*play as usize].own;
         record.cached = cached;
         let block_size = self.setup.engine.block_size;
-        let known = self.content.computed(path).min(record.prompt - Tokens(1));
+        let known = self.content.computed(own, path).min(record.prompt - Tokens(1));
         record.ceiling = known.blocks_floor(block_size).tokens(block_size).max(cached);
-        self.content.compute(path, record.prompt);
+        self.content.compute(own, path, record.prompt);
     }
 
     /// Tells of what engines have begun before the end of the run and not told yet.

@@ -1,30 +1,40 @@
 //! A session that is being played.
 
+use std::sync::Arc;
+
+use super::content::OwnContent;
 use super::overflow::Fit;
-use super::workload::{CallPlan, SessionPlan};
-use crate::observe::records::TurnRecord;
+use super::population::Start;
+use super::workload::SessionPlan;
+use crate::observe::records::{TaskRecord, TurnRecord};
 use crate::trace::lineage::Path;
 use crate::trace::record::AfterEvent;
 use crate::units::{ReplicaId, Span, Time, Tokens};
 
 /// A session that is being played.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Play {
+    /// Its number among all that were played.
+    pub number: u32,
     /// Which session of the trace.
     pub session: u32,
     /// The pass through the trace.
     pub pass: u32,
     /// Who plays it.
     pub player: u32,
+    /// What it is like.
+    pub plan: Arc<SessionPlan>,
     /// When it started.
     pub started: Time,
+    /// Its first dispatch.
+    pub first: Option<Time>,
     /// Where its calls go, once one has gone somewhere.
     pub pin: Option<ReplicaId>,
     /// Its calls by number.
     pub calls: Vec<CallState>,
     /// Its turns by position.
     pub turns: Vec<TurnState>,
-    /// Calls that have not ended.
+    /// Calls that have not ended; none where no session is being played.
     pub calls_left: u32,
     /// Prompt and output of the main agent's latest call.
     pub context: Tokens,
@@ -32,21 +42,52 @@ pub struct Play {
     pub turns_total: Span,
     /// The same less tool time.
     pub turns_llm_total: Span,
+    /// Its content.
+    pub own: OwnContent,
+    /// Contexts that are kept for calls that continue them.
+    pub kept: Vec<KeptContext>,
+    free_kept: Vec<u32>,
 }
 
 /// A call of a session that is being played.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct CallState {
     /// Calls that it still waits for.
     pub waits: u32,
-    /// When it was dispatched.
-    pub dispatched: Option<Time>,
-    /// When the client had its answer.
-    pub ended: Option<Time>,
-    /// Its context: prompt and recorded output.
-    pub path: Path,
+    /// Its place among [`Play::kept`], if its context is there.
+    context: u32,
+    /// When it was dispatched; [`Time::MAX`] before.
+    dispatched: Time,
+    /// When the client had its answer; [`Time::MAX`] before.
+    ended: Time,
+}
+
+/// Nothing is kept.
+const NOWHERE: u32 = u32::MAX;
+
+/// The context of a call for those that continue it.
+#[derive(Clone, Debug, Default)]
+pub struct KeptContext {
     /// How it was fitted into the model's context.
-    pub fit: Fit,
+    fit: Fit,
+    /// Prompt and recorded output.
+    path: Path,
+    /// Calls that continue it and were not dispatched yet.
+    left: u32,
+}
+
+impl CallState {
+    /// When it was dispatched.
+    #[must_use]
+    pub fn dispatched(&self) -> Option<Time> {
+        (self.dispatched != Time::MAX).then_some(self.dispatched)
+    }
+
+    /// When the client had its answer.
+    #[must_use]
+    pub fn ended(&self) -> Option<Time> {
+        (self.ended != Time::MAX).then_some(self.ended)
+    }
 }
 
 /// A turn of a session that is being played.
@@ -68,57 +109,146 @@ impl TurnState {
     }
 }
 
+/// Room for so many calls stays with a place for a session when another takes it over.
+const ROOM_KEPT: usize = 256;
+
 impl Play {
-    /// A session of which nothing has been dispatched.
-    #[must_use]
-    pub fn new(plan: &SessionPlan, session: u32, pass: u32, player: u32, started: Time) -> Self {
-        let call =
-            |call: &CallPlan| CallState { waits: call.after.len() as u32, ..CallState::default() };
+    /// Begins a session in this place.
+    pub fn begin(&mut self, plan: Arc<SessionPlan>, number: u32, start: Start, now: Time) {
+        let waits = (0u32..).zip(&plan.calls).map(|(call, _)| plan.after(call).len() as u32);
+        self.calls.clear();
+        self.calls.extend(waits.map(|waits| CallState {
+            waits,
+            context: NOWHERE,
+            dispatched: Time::MAX,
+            ended: Time::MAX,
+        }));
         let turn = |&calls_left: &u32| TurnState { calls_left, ..TurnState::default() };
-        Self {
-            session,
-            pass,
-            player,
-            started,
-            pin: None,
-            calls: plan.calls.iter().map(call).collect(),
-            turns: plan.turn_calls.iter().map(turn).collect(),
-            calls_left: plan.calls.len() as u32,
-            context: Tokens::ZERO,
-            turns_total: Span::ZERO,
-            turns_llm_total: Span::ZERO,
+        self.turns.clear();
+        self.turns.extend(plan.turn_calls.iter().map(turn));
+        (self.number, self.session, self.pass) = (number, start.session, start.pass);
+        (self.player, self.started, self.first, self.pin) = (start.player, now, None, None);
+        self.calls_left = plan.calls.len() as u32;
+        self.context = Tokens::ZERO;
+        (self.turns_total, self.turns_llm_total) = (Span::ZERO, Span::ZERO);
+        self.plan = plan;
+    }
+
+    /// Whether a session is being played here.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.calls_left > 0
+    }
+
+    /// The session is over: nothing of it is needed any more.
+    pub fn end(&mut self, nobody: &Arc<SessionPlan>) {
+        self.plan = Arc::clone(nobody);
+        self.kept.clear();
+        self.free_kept.clear();
+        if self.calls.capacity() > ROOM_KEPT {
+            *self = Self { plan: Arc::clone(nobody), ..Self::default() };
         }
     }
 
-    /// The record of a turn whose calls have all ended, the last of them being `last`.
-    #[must_use]
-    pub fn turn_record(&self, plan: &SessionPlan, play: u32, last: u32) -> TurnRecord {
-        let position = plan.calls[last as usize].turn;
-        let turn = &self.turns[position as usize];
+    /// A call is dispatched.
+    pub fn dispatched(&mut self, now: Time, call: u32) {
+        self.calls[call as usize].dispatched = now;
+        let turn = self.plan.calls[call as usize].turn;
+        self.turns[turn as usize].started.get_or_insert(now);
+        self.first.get_or_insert(now);
+    }
+
+    /// The context that a call continues, and how it was fitted; nothing where that call was never
+    /// dispatched.
+    pub fn take_base(&mut self, base: u32) -> (Fit, Path) {
+        let place = self.calls[base as usize].context;
+        let Some(kept) = self.kept.get_mut(place as usize) else { return Default::default() };
+        kept.left -= 1;
+        if kept.left > 0 {
+            return (kept.fit, kept.path.clone());
+        }
+        self.calls[base as usize].context = NOWHERE;
+        self.free_kept.push(place);
+        (kept.fit, std::mem::take(&mut kept.path))
+    }
+
+    /// Keeps the context of a call for those that continue it.
+    pub fn keep(&mut self, call: u32, fit: Fit, path: &Path) {
+        let left = self.plan.calls[call as usize].continued_by;
+        if left == 0 {
+            return;
+        }
+        let kept = KeptContext { fit, path: path.clone(), left };
+        let place = self.free_kept.pop().unwrap_or(self.kept.len() as u32);
+        match self.kept.get_mut(place as usize) {
+            Some(free) => *free = kept,
+            None => self.kept.push(kept),
+        }
+        self.calls[call as usize].context = place;
+    }
+
+    /// The client has the answer to a call.
+    pub fn ended(&mut self, now: Time, call: u32, failed: bool) {
+        self.calls[call as usize].ended = now;
+        self.calls_left -= 1;
+        let turn = self.plan.calls[call as usize].turn;
+        let turn = &mut self.turns[turn as usize];
+        turn.calls_left -= 1;
+        turn.failed |= failed;
+    }
+
+    /// The record of the turn that `last` has ended, if it was its last call.
+    pub fn turn_ended(&mut self, last: u32) -> Option<TurnRecord> {
+        let position = self.plan.calls[last as usize].turn;
+        let turn = self.turns[position as usize];
+        if turn.calls_left > 0 {
+            return None;
+        }
         let started = turn.started.unwrap_or(self.started);
-        TurnRecord {
-            play,
+        let record = TurnRecord {
+            play: self.number,
             session: self.session,
             turn: position,
             started,
-            ended: self.calls[last as usize].ended.unwrap_or(started),
-            tool: self.tool_time(plan, last, started),
+            ended: self.calls[last as usize].ended().unwrap_or(started),
+            tool: self.tool_time(last, started),
             failed: turn.failed,
+        };
+        self.turns_total += record.turn();
+        self.turns_llm_total += record.turn_llm();
+        Some(record)
+    }
+
+    /// The record of the session, which ends now.
+    #[must_use]
+    pub fn task_record(&self, now: Time) -> TaskRecord {
+        TaskRecord {
+            play: self.number,
+            session: self.session,
+            started: self.first.unwrap_or(self.started),
+            ended: now,
+            task: self.turns_total,
+            task_llm: self.turns_llm_total,
+            turns: self.turns.len() as u32,
+            calls: self.calls.len() as u32,
+            failed: self.turns.iter().any(|turn| turn.failed),
+            alone: None,
         }
     }
 
     /// Client time on the critical path of the turn that `last` ended: back from it, always to
     /// what a call waited for longest, to the start of the turn.
-    fn tool_time(&self, plan: &SessionPlan, last: u32, turn_started: Time) -> Span {
+    fn tool_time(&self, last: u32, turn_started: Time) -> Span {
+        let plan = &*self.plan;
         let turn = plan.calls[last as usize].turn;
         let mut tool = Span::ZERO;
         let mut call = last;
-        while let Some(dispatched) = self.calls[call as usize].dispatched {
-            let reached = plan.calls[call as usize].after.iter().filter_map(|after| {
+        while let Some(dispatched) = self.calls[call as usize].dispatched() {
+            let reached = plan.after(call).iter().filter_map(|after| {
                 let waited_for = &self.calls[after.call as usize];
                 let at = match after.event {
-                    AfterEvent::Finished => waited_for.ended,
-                    AfterEvent::Dispatched => waited_for.dispatched,
+                    AfterEvent::Finished => waited_for.ended(),
+                    AfterEvent::Dispatched => waited_for.dispatched(),
                 };
                 at.map(|at| (at, after.call))
             });

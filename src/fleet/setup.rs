@@ -55,7 +55,6 @@ impl Setup {
             seed: scenario.seed,
             warmup: scenario.warmup,
             window: scenario.window,
-            alone: None,
             every_step: false,
         })
     }

@@ -1,35 +1,83 @@
-//! A trace made ready to be played: names resolved to numbers, every call knowing who waits for it.
+//! Sessions made ready to be played: names resolved to numbers, every call knowing who waits for
+//! it.
 //!
-//! It is made once and shared by every run over it.
+//! A [`Planner`] makes them one by one, so that a trace need not be held; a [`Workload`] holds all
+//! of them, is made once and shared by every run over it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::observe::records::Place;
-use crate::trace::record::{After, AfterEvent, Base, Call, Finish, Name, Session, Status, Trace};
+use crate::trace::record::{After, Finish, Name, Trace};
 use crate::trace::tools::survey::COMMON_FROM_SESSIONS;
 use crate::units::{Span, Tokens};
 
+mod planner;
+
+pub use planner::{Arrival, Planner};
+
 /// A trace made ready to be played.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// Sessions in order of their recorded start.
-    pub sessions: Vec<SessionPlan>,
+    /// Sessions in the order of the trace, which is that of their first calls.
+    pub sessions: Vec<Arc<SessionPlan>>,
     /// Shared contexts; a context's base stands before it.
     pub contexts: Vec<ContextPlan>,
-    /// Served models: calls of different ones share no KV.
-    pub models: Vec<Name>,
-    /// Tenants, by the number that calls give.
-    pub tenants: Vec<Name>,
-    /// Profiles, by the number that calls give.
-    pub profiles: Vec<Name>,
+    /// What numbers in the plans mean.
+    pub names: Names,
+    /// What there is in it.
+    pub counts: Counts,
+}
+
+/// What there is in a trace, or in the part of it that was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions.
+    pub sessions: u64,
+    /// Calls in all of them.
+    pub calls: u64,
     /// Calls with no output as recorded, which are sent for one token.
     pub empty_outputs: u64,
     /// Calls with no prompt as recorded, which are sent with one token.
     pub empty_prompts: u64,
     /// Failed calls whose recorded duration is unknown: they take no time.
     pub failures_without_duration: u64,
+}
+
+impl Counts {
+    /// Adds what is in another part.
+    pub fn add(&mut self, more: &Self) {
+        self.sessions += more.sessions;
+        self.calls += more.calls;
+        self.empty_outputs += more.empty_outputs;
+        self.empty_prompts += more.empty_prompts;
+        self.failures_without_duration += more.failures_without_duration;
+    }
+}
+
+/// Names by number, in the order in which they were met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Served models: calls of different ones share no KV.
+    pub models: Vec<Name>,
+    /// Tenants.
+    pub tenants: Vec<Name>,
+    /// Profiles.
+    pub profiles: Vec<Name>,
+    /// Model groups of the trace.
+    pub groups: Vec<Name>,
+}
+
+impl Names {
+    /// Adds names that were met later.
+    pub fn extend(&mut self, more: Self) {
+        self.models.extend(more.models);
+        self.tenants.extend(more.tenants);
+        self.profiles.extend(more.profiles);
+        self.groups.extend(more.groups);
+    }
 }
 
 /// A shared context.
@@ -42,65 +90,136 @@ pub struct ContextPlan {
     /// Its whole length.
     pub tokens: Tokens,
     /// Whether so many sessions use it that it is tools and system prompt: the same for everybody
-    /// and for ever. Others are somebody's conversation.
+    /// and for ever. Others are somebody's conversation. It matters only where sessions are played
+    /// more than once.
     pub common: bool,
 }
 
-/// One session, ready to be played.
-#[derive(Clone, Debug)]
+/// One session, ready to be played. What calls have of several is in lists of the session, so that
+/// a session is a handful of allocations however many calls it has.
+#[derive(Clone, Debug, Default)]
 pub struct SessionPlan {
     /// Its id in the trace.
     pub id: Name,
     /// Its start as recorded, from the start of the trace.
     pub at: Span,
+    /// From its start to its first dispatch, where recorded starts are played.
+    pub lead: Span,
     /// Its calls by number.
     pub calls: Vec<CallPlan>,
     /// Calls of each turn; calls name their turn by its position here.
     pub turn_calls: Vec<u32>,
+    /// What calls wait for, call by call.
+    after: Vec<After>,
+    /// Who waits for calls, call by call.
+    then: Vec<Then>,
+    /// Calls that had failed when recorded, and how long that took.
+    failures: Vec<(u32, Span)>,
+    /// At most so many segments of content come up in it.
+    pub segments: u32,
+    /// Its model time alone, where that was worked out beforehand.
+    pub alone: Option<Span>,
+}
+
+/// A call that waits for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Then {
+    /// Which.
+    pub call: u32,
+    /// Whether the other's dispatch is enough.
+    pub on_dispatch: bool,
 }
 
 /// One call, ready to be played.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPlan {
-    /// What must have happened before.
-    pub after: Vec<After>,
-    /// Calls that wait for this one's dispatch.
-    pub then_dispatched: Vec<u32>,
-    /// Calls that wait for this one's end.
-    pub then_finished: Vec<u32>,
     /// Client time before the dispatch.
     pub gap: Span,
     /// From the session's recorded start to the call's recorded dispatch.
     pub offset: Span,
+    kept: u32,
+    goes_on: u32,
+    prompt: u32,
+    output: u32,
+    /// What the prompt continues.
+    pub base: BasePlan,
+    /// Calls that continue it.
+    pub continued_by: u32,
     /// Position of its turn in [`SessionPlan::turn_calls`].
     pub turn: u32,
     /// 0 for the main agent.
     pub lane: u32,
-    /// The served model, by position in [`Workload::models`].
-    pub model: u32,
-    /// Who pays, by position in [`Workload::tenants`].
+    /// Who pays, by number.
     pub tenant: u32,
-    /// What kind of work it is, by position in [`Workload::profiles`].
+    /// What kind of work it is, by number.
     pub profile: u32,
-    /// What the prompt continues.
-    pub base: BasePlan,
-    /// Leading tokens of it that are kept.
-    pub kept: Tokens,
-    /// Where the rest of the session goes on from this call, by what most of its calls continue:
-    /// leading tokens of this call's context. Zero if nothing continues it.
-    pub goes_on: Tokens,
-    /// The whole prompt.
-    pub prompt: Tokens,
-    /// Tokens to generate, at least one.
-    pub output: Tokens,
-    /// Whether the engine knows `output` beforehand.
-    pub finish: Finish,
+    /// The served model, by number.
+    pub model: u32,
     /// Scheduling priority.
     pub priority: i32,
-    /// For a call that had failed when recorded: how long that took.
-    pub failed_after: Option<Span>,
+    after_until: u32,
+    then_until: u32,
     /// What kind of place it has.
     pub place: Place,
+    /// Whether the engine knows the output beforehand.
+    pub finish: Finish,
+    /// Whether it had failed when recorded.
+    pub failed: bool,
+}
+
+impl CallPlan {
+    /// Leading tokens of the base that are kept.
+    #[must_use]
+    pub fn kept(&self) -> Tokens {
+        Tokens(self.kept.into())
+    }
+
+    /// Where the rest of the session goes on from this call, by what most of its calls continue:
+    /// leading tokens of this call's context. Zero if nothing continues it.
+    #[must_use]
+    pub fn goes_on(&self) -> Tokens {
+        Tokens(self.goes_on.into())
+    }
+
+    /// The whole prompt.
+    #[must_use]
+    pub fn prompt(&self) -> Tokens {
+        Tokens(self.prompt.into())
+    }
+
+    /// Tokens to generate, at least one.
+    #[must_use]
+    pub fn output(&self) -> Tokens {
+        Tokens(self.output.into())
+    }
+}
+
+impl SessionPlan {
+    /// What must have happened before a call.
+    #[must_use]
+    pub fn after(&self, call: u32) -> &[After] {
+        let until = self.calls[call as usize].after_until as usize;
+        &self.after[self.from(call, |before| before.after_until)..until]
+    }
+
+    /// Who waits for a call.
+    #[must_use]
+    pub fn then(&self, call: u32) -> &[Then] {
+        let until = self.calls[call as usize].then_until as usize;
+        &self.then[self.from(call, |before| before.then_until)..until]
+    }
+
+    fn from(&self, call: u32, until: impl Fn(&CallPlan) -> u32) -> usize {
+        let before = (call as usize).checked_sub(1);
+        before.map_or(0, |before| until(&self.calls[before]) as usize)
+    }
+
+    /// For a call that had failed when recorded: how long that took.
+    #[must_use]
+    pub fn failed_after(&self, call: u32) -> Option<Span> {
+        let found = self.failures.binary_search_by_key(&call, |(failed, _)| *failed);
+        found.ok().map(|place| self.failures[place].1)
+    }
 }
 
 /// What a prompt continues.
@@ -119,30 +238,17 @@ impl Workload {
     /// group that is not in it is a served model of its own.
     #[must_use]
     pub fn new(trace: &Trace, models: &BTreeMap<Name, Name>) -> Self {
-        let names = trace.contexts.iter().enumerate();
-        let by_name: FxHashMap<&str, u32> =
-            names.map(|(index, context)| (&*context.name, index as u32)).collect();
-        let mut workload = Self {
-            sessions: Vec::with_capacity(trace.sessions.len()),
-            contexts: Vec::with_capacity(trace.contexts.len()),
-            models: Vec::new(),
-            tenants: Vec::new(),
-            profiles: Vec::new(),
-            empty_outputs: 0,
-            empty_prompts: 0,
-            failures_without_duration: 0,
-        };
+        let mut planner = Planner::new(models);
+        let mut workload = Self::default();
         for context in &trace.contexts {
-            workload.contexts.push(ContextPlan {
-                base: context.base.as_ref().map(|name| by_name[&**name]),
-                kept: context.kept_tokens,
-                tokens: context.prompt_tokens,
-                common: false,
-            });
+            planner.context(context);
         }
         for session in &trace.sessions {
-            let plan = workload.session(session, models, &by_name);
-            workload.sessions.push(plan);
+            let arrival = planner.session(session);
+            workload.contexts.extend(arrival.contexts);
+            workload.names.extend(arrival.names);
+            workload.counts.add(&arrival.counts);
+            workload.sessions.push(arrival.plan);
         }
         workload.mark_common_contexts();
         workload
@@ -159,90 +265,7 @@ impl Workload {
     /// Calls in all sessions.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.sessions.iter().map(|session| session.calls.len() as u64).sum()
-    }
-
-    fn session(
-        &mut self,
-        session: &Session,
-        models: &BTreeMap<Name, Name>,
-        numbers: &FxHashMap<&str, u32>,
-    ) -> SessionPlan {
-        let mut turns: BTreeMap<u32, u32> = BTreeMap::new();
-        for call in &session.calls {
-            *turns.entry(call.turn).or_default() += 1;
-        }
-        let position: BTreeMap<u32, u32> = turns.keys().copied().zip(0..).collect();
-        let first = &session.calls[0];
-        let start = first.at.saturating_sub(first.gap);
-        let mut lanes = LanePositions::default();
-        let mut calls: Vec<CallPlan> = Vec::with_capacity(session.calls.len());
-        for (number, call) in session.calls.iter().enumerate() {
-            for after in &call.after {
-                let waited_for = &mut calls[after.call as usize];
-                match after.event {
-                    AfterEvent::Finished => waited_for.then_finished.push(number as u32),
-                    AfterEvent::Dispatched => waited_for.then_dispatched.push(number as u32),
-                }
-            }
-            let model = models.get(&call.model).unwrap_or(&call.model);
-            let model = number_of(&mut self.models, model);
-            let mut place = lanes.place(call);
-            let base = match &call.base {
-                Base::None => BasePlan::None,
-                Base::Call(base) => BasePlan::Call(*base),
-                Base::Shared(name) => BasePlan::Context(numbers[&**name]),
-            };
-            if let BasePlan::Call(base) = base
-                && calls[base as usize].model != model
-            {
-                place = place.and(Place::MODEL_SWITCH);
-            }
-            let plan = self.call(call, base, model, place, position[&call.turn]);
-            calls.push(CallPlan { offset: call.at.saturating_sub(start), ..plan });
-        }
-        mark_where_it_goes_on(&mut calls);
-        SessionPlan {
-            id: Name::clone(&session.id),
-            at: start,
-            calls,
-            turn_calls: turns.into_values().collect(),
-        }
-    }
-
-    fn call(
-        &mut self,
-        call: &Call,
-        base: BasePlan,
-        model: u32,
-        place: Place,
-        turn: u32,
-    ) -> CallPlan {
-        let failed = call.status == Status::Failed;
-        self.empty_outputs += u64::from(!failed && call.output_tokens == Tokens::ZERO);
-        self.empty_prompts += u64::from(!failed && call.prompt_tokens == Tokens::ZERO);
-        self.failures_without_duration += u64::from(failed && call.seen_duration.is_none());
-        CallPlan {
-            after: call.after.clone(),
-            then_dispatched: Vec::new(),
-            then_finished: Vec::new(),
-            gap: call.gap,
-            offset: Span::ZERO,
-            turn,
-            lane: call.lane,
-            model,
-            tenant: number_of(&mut self.tenants, &call.tenant),
-            profile: number_of(&mut self.profiles, &call.profile),
-            base,
-            kept: call.kept_tokens,
-            goes_on: Tokens::ZERO,
-            prompt: call.prompt_tokens.max(Tokens(1)),
-            output: call.output_tokens.max(Tokens(1)),
-            finish: call.finish,
-            priority: call.priority,
-            failed_after: failed.then(|| call.seen_duration.unwrap_or_default()),
-            place,
-        }
+        self.counts.calls
     }
 
     fn mark_common_contexts(&mut self) {
@@ -263,63 +286,6 @@ impl Workload {
         }
         for (context, users) in self.contexts.iter_mut().zip(users) {
             context.common = users >= COMMON_FROM_SESSIONS;
-        }
-    }
-}
-
-/// Tells every call where most of the calls that continue it, directly or not, part from it.
-fn mark_where_it_goes_on(calls: &mut [CallPlan]) {
-    let mut followers = vec![1u32; calls.len()];
-    let mut most = vec![0u32; calls.len()];
-    // A call's base stands before it.
-    for call in (0..calls.len()).rev() {
-        let BasePlan::Call(base) = calls[call].base else { continue };
-        let base = base as usize;
-        followers[base] += followers[call];
-        if followers[call] > most[base] {
-            most[base] = followers[call];
-            calls[base].goes_on = calls[call].kept;
-        }
-    }
-}
-
-/// The number of a name, which joins the list if it is new.
-fn number_of(names: &mut Vec<Name>, name: &Name) -> u32 {
-    let known = names.iter().position(|known| known == name);
-    known.unwrap_or_else(|| {
-        names.push(name.clone());
-        names.len() - 1
-    }) as u32
-}
-
-/// Where in its turn or its lane the next call stands.
-#[derive(Default)]
-struct LanePositions {
-    turn: Option<u32>,
-    calls_of_turn: u32,
-    seen_lanes: Vec<u32>,
-}
-
-impl LanePositions {
-    fn place(&mut self, call: &Call) -> Place {
-        if call.lane > 0 {
-            if self.seen_lanes.contains(&call.lane) {
-                return Place::SUBAGENT_LATER;
-            }
-            self.seen_lanes.push(call.lane);
-            return Place::SUBAGENT_FIRST;
-        }
-        let first_of_session = self.turn.is_none();
-        if self.turn != Some(call.turn) {
-            self.turn = Some(call.turn);
-            self.calls_of_turn = 0;
-        }
-        self.calls_of_turn += 1;
-        match self.calls_of_turn {
-            1 if first_of_session => Place::FIRST_OF_TURN,
-            1 => Place::FIRST_OF_TURN.and(Place::TURN_BOUNDARY),
-            2 => Place::SECOND_OF_TURN,
-            _ => Place::LATER_IN_TURN,
         }
     }
 }

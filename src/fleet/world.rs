@@ -1,18 +1,24 @@
 //! The state of a run, its queue, and the one place where events are told apart.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::admission::ApiServer;
 use super::agenda::Agenda;
+use super::alone::AloneTimes;
+use super::arrivals::{Arrivals, Failure, Next, Sessions};
 use super::content::Content;
+use super::observer::{About, Observer};
 use super::population::{Population, Start};
 use super::router::Router;
 use super::session::Play;
-use super::workload::{SessionPlan, Workload};
+use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
+use crate::config::scenario::LoadKind;
 use crate::engine::request::Effect;
 use crate::engine::{Due, Engine};
-use crate::observe::records::{CallRecord, CutOff, Records};
+use crate::observe::burst::BurstWatch;
+use crate::observe::records::{CallRecord, CutOff};
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::queue::EventQueue;
 use crate::trace::lineage::Path;
@@ -21,8 +27,10 @@ use crate::units::{Blocks, RequestId, Time, Tokens};
 /// What happens.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
+    /// The session that comes next as recorded starts.
+    Arrival,
     /// A session starts.
-    Start(Start),
+    Start { session: u32, pass: u32, player: u32 },
     /// A client dispatches a call.
     Dispatch { play: u32, call: u32 },
     /// A call reaches its engine's queue.
@@ -35,8 +43,14 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) record: CallRecord,
+    /// The place of its session among the plays.
+    pub(super) play: u32,
     /// Its content as the engine knows it, until it is handed over.
     pub(super) path: Path,
+    /// Leading tokens of it that continue another.
+    pub(super) kept: Tokens,
+    /// Its number for who looks for the busiest minute.
+    pub(super) burst: u64,
 }
 
 /// One replica: an engine behind its API server.
@@ -48,22 +62,33 @@ pub(super) struct Replica<E> {
 }
 
 /// The state of a run.
-pub(super) struct World<'a, E> {
+pub(super) struct World<'a, E, O> {
     pub(super) setup: &'a Setup,
-    pub(super) workload: &'a Workload,
+    pub(super) arrivals: Arrivals<'a>,
+    held: &'a [Arc<SessionPlan>],
+    next: Option<Next>,
+    pub(super) is_alone: bool,
+    pub(super) alone: Option<&'a AloneTimes>,
     pub(super) queue: EventQueue<Event>,
     pub(super) agenda: Agenda,
     pub(super) population: Population,
     pub(super) router: Router,
     pub(super) replicas: Vec<Replica<E>>,
     pub(super) content: Content,
-    pub(super) plays: Vec<Option<Box<Play>>>,
+    pub(super) plays: Vec<Play>,
+    pub(super) free_plays: Vec<u32>,
+    pub(super) played: u32,
+    pub(super) nobody: Arc<SessionPlan>,
+    pub(super) open_max: usize,
     pub(super) in_flight: Vec<InFlight>,
     pub(super) free_requests: Vec<RequestId>,
-    pub(super) records: Records,
+    pub(super) observer: O,
+    pub(super) last_ended: Time,
     pub(super) live: LiveContext,
+    pub(super) burst: BurstWatch,
     pub(super) effects: Vec<Effect>,
     pub(super) stuck: Option<String>,
+    interrupted: Option<Time>,
 }
 
 /// Tokens in the contexts of open sessions, summed over time.
@@ -72,7 +97,7 @@ pub(super) struct LiveContext {
     tokens: u64,
     since: Time,
     token_nanos: u128,
-    window: Window,
+    pub(super) window: Window,
 }
 
 impl LiveContext {
@@ -84,8 +109,14 @@ impl LiveContext {
     }
 }
 
-impl<'a, E: Engine> World<'a, E> {
-    pub(super) fn new(setup: &'a Setup, workload: &'a Workload, engine: impl Fn() -> E) -> Self {
+impl<'a, E: Engine, O: Observer> World<'a, E, O> {
+    pub(super) fn new(
+        setup: &'a Setup,
+        sessions: Sessions<'a>,
+        engine: impl Fn() -> E,
+        observer: O,
+        alone: Option<&'a AloneTimes>,
+    ) -> Self {
         let from = Time::ZERO + setup.warmup;
         let until = setup.window.map_or(Time::MAX, |window| from + window);
         let window = Window { from, until };
@@ -95,33 +126,67 @@ impl<'a, E: Engine> World<'a, E> {
             server: ApiServer::default(),
             usage: ReplicaUse::new(window, blocks),
         };
+        let (held, only): (&[Arc<SessionPlan>], _) = match &sessions {
+            Sessions::Held(workload) => (&workload.sessions, None),
+            Sessions::Stream(_) => (&[], None),
+            Sessions::Alone(plan, _) => (&[], Some(Arc::clone(plan))),
+        };
+        let number = held.len() as u32;
+        let recorded = setup.load.kind == LoadKind::Trace;
         Self {
             setup,
-            workload,
+            arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
+            held,
+            is_alone: only.is_some(),
+            next: only.map(|plan| Next { at: Time::ZERO, session: 0, plan }),
+            alone,
             queue: EventQueue::default(),
             agenda: Agenda::new(setup.replicas),
-            population: Population::new(&setup.load, workload, setup.seed, setup.warmup),
+            population: Population::new(&setup.load, number, setup.seed, setup.warmup),
             router: Router::new(setup.router, setup.replicas, setup.seed),
             replicas: (0..setup.replicas).map(replica).collect(),
             content: Content::default(),
             plays: Vec::new(),
+            free_plays: Vec::new(),
+            played: 0,
+            nobody: Arc::default(),
+            open_max: 0,
             in_flight: Vec::new(),
             free_requests: Vec::new(),
-            records: Records::default(),
+            observer,
+            last_ended: Time::ZERO,
             live: LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window },
+            burst: BurstWatch::new(window),
             effects: Vec::new(),
             stuck: None,
+            interrupted: None,
         }
     }
 
     pub(super) fn start_population(&mut self) {
-        let starts = match self.setup.alone {
-            Some(session) => vec![Start { at: Time::ZERO, session, pass: 0, player: 0 }],
-            None => self.population.first(self.workload),
-        };
-        for start in starts {
-            self.push(start.at, Event::Start(start));
+        if self.is_alone {
+            self.push(Time::ZERO, Event::Arrival);
+        } else if self.setup.load.kind == LoadKind::Trace {
+            self.expect_arrival();
+        } else {
+            for start in self.population.first() {
+                self.push_start(start);
+            }
         }
+    }
+
+    /// Looks ahead to the session that comes next as recorded.
+    fn expect_arrival(&mut self) {
+        self.next = self.arrivals.next();
+        if let Some(next) = &self.next {
+            let at = next.at;
+            self.push(at, Event::Arrival);
+        }
+    }
+
+    pub(super) fn push_start(&mut self, start: Start) {
+        let Start { at, session, pass, player } = start;
+        self.push(at, Event::Start { session, pass, player });
     }
 
     pub(super) fn push(&mut self, at: Time, event: Event) {
@@ -130,7 +195,12 @@ impl<'a, E: Engine> World<'a, E> {
 
     pub(super) fn play(&mut self, progress: &Progress) {
         let until = self.live.window.until;
-        while self.stuck.is_none() {
+        let mut now = Time::ZERO;
+        while self.stuck.is_none() && self.arrivals.failure.is_none() {
+            if progress.stop.load(Ordering::Relaxed) {
+                self.interrupted = Some(now);
+                break;
+            }
             // At one instant steps end first, then clients act, then steps start.
             let client = self.queue.next_at();
             let engine = self.agenda.first().filter(|(due, _)| match *due {
@@ -141,21 +211,29 @@ impl<'a, E: Engine> World<'a, E> {
                 if at >= until {
                     break;
                 }
-                progress.nanos.store(at.0, Ordering::Relaxed);
+                now = at;
                 self.advance(at, replica);
-            } else if client.is_some_and(|at| at < until) {
+            } else if let Some(at) = client.filter(|at| *at < until) {
+                now = at;
                 self.client_acts(progress);
             } else {
                 break;
             }
+            progress.nanos.store(now.0, Ordering::Relaxed);
         }
     }
 
     fn client_acts(&mut self, progress: &Progress) {
         let Some((now, event)) = self.queue.pop() else { return };
-        progress.nanos.store(now.0, Ordering::Relaxed);
         match event {
-            Event::Start(start) => self.start_session(now, start),
+            Event::Arrival => self.arrive(now),
+            Event::Start { session, pass, player } => {
+                if let Some(next) = self.population.after_start() {
+                    self.push_start(next);
+                }
+                let plan = Arc::clone(&self.held[session as usize]);
+                self.start_session(plan, Start { at: now, session, pass, player }, now);
+            }
             Event::Dispatch { play, call } => self.dispatch(now, play, call),
             Event::Queue { request } => self.enter_queue(now, request),
             Event::Ended { request } => {
@@ -165,55 +243,74 @@ impl<'a, E: Engine> World<'a, E> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Run {
+    fn arrive(&mut self, now: Time) {
+        let Some(Next { session, plan, .. }) = self.next.take() else { return };
+        let started = if self.is_alone { Time::ZERO } else { Time::ZERO + plan.at };
+        self.expect_arrival();
+        let start = Start { at: now, session, pass: 0, player: session };
+        self.start_session(plan, start, started);
+    }
+
+    pub(super) fn finish(mut self) -> Run<O> {
         let mut window = self.live.window;
+        if let Some(at) = self.interrupted {
+            window.until = window.until.min(at).max(Time(window.from.0 + 1));
+        }
         self.settle(window.until);
-        let last = self.records.calls.last().map_or(Time::ZERO, |call| call.ended);
         if window.until == Time::MAX {
             // A run without a set end is measured up to its last event, which may be a step that
             // nobody waits for any more.
             let steps = self.replicas.iter().map(|replica| replica.usage.last_step_ended());
             let last_step = steps.max().unwrap_or(Time::ZERO);
-            window.until = Time((last.0 + 1).max(last_step.0).max(window.from.0 + 1));
+            window.until = Time((self.last_ended.0 + 1).max(last_step.0).max(window.from.0 + 1));
         }
         self.live.change(window.until, Tokens::ZERO, Tokens::ZERO);
         for replica in &mut self.replicas {
             replica.usage.idle_until(window.until);
         }
-        self.count_cut_off();
         let length = (window.until - window.from).as_f64();
         Run {
             engines: self.replicas.iter().map(|replica| replica.engine.metrics()).collect(),
             live_context_mean: self.live.token_nanos as f64 / length,
-            empty_outputs: self.workload.empty_outputs,
+            counts: self.arrivals.counts,
+            cut_off: self.cut_off(),
+            burst: self.burst.finish(window.until),
             replicas: self.replicas.into_iter().map(|replica| replica.usage).collect(),
-            records: self.records,
+            records: self.observer,
+            names: self.arrivals.names.into_owned(),
             window,
+            open_sessions_max: self.open_max as u64,
+            interrupted: self.interrupted,
             stuck: self.stuck,
+            failure: self.arrivals.failure,
         }
     }
 
-    fn count_cut_off(&mut self) {
-        let cut = &mut self.records.cut_off;
-        for play in self.plays.iter().flatten() {
-            let running = play.calls.iter().filter(|c| c.dispatched.is_some() && c.ended.is_none());
-            *cut = CutOff {
+    fn cut_off(&self) -> CutOff {
+        let mut cut = CutOff::default();
+        for play in self.plays.iter().filter(|play| play.is_open()) {
+            let running =
+                play.calls.iter().filter(|c| c.dispatched().is_some() && c.ended().is_none());
+            cut = CutOff {
                 calls: cut.calls + running.count() as u64,
                 turns: cut.turns + play.turns.iter().filter(|turn| turn.is_open()).count() as u64,
                 tasks: cut.tasks + 1,
             };
         }
+        cut
     }
 
-    pub(super) fn plan(&self, session: u32) -> &'a SessionPlan {
-        &self.workload.sessions[session as usize]
+    /// What a record of this session is about, and who is told.
+    pub(super) fn tell(&mut self, play: u32, tell: impl FnOnce(&mut O, &About<'_>)) {
+        let about = About {
+            plan: &self.plays[play as usize].plan,
+            names: &self.arrivals.names,
+            window: self.live.window,
+        };
+        tell(&mut self.observer, &about);
     }
 
-    pub(super) fn open(&mut self, play: u32) -> &mut Play {
-        self.plays[play as usize].as_deref_mut().expect("the session is open")
-    }
-
-    pub(super) fn open_ref(&self, play: u32) -> &Play {
-        self.plays[play as usize].as_deref().expect("the session is open")
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.arrivals.failure.get_or_insert(failure);
     }
 }

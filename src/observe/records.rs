@@ -202,9 +202,18 @@ pub struct TaskRecord {
     pub calls: u32,
     /// Whether a call of it failed in the simulation.
     pub failed: bool,
+    /// Its model time alone on an idle replica, if it ended in the window and somebody asked.
+    pub alone: Option<Span>,
 }
 
 impl TaskRecord {
+    /// How much longer its model time was than alone.
+    #[must_use]
+    pub fn stretch(&self) -> Option<f64> {
+        let alone = self.alone.filter(|alone| *alone > Span::ZERO)?;
+        Some(self.task_llm.as_f64() / alone.as_f64())
+    }
+
     /// Wall time, people's pauses included.
     #[must_use]
     pub fn session_span(&self) -> Span {
@@ -212,7 +221,7 @@ impl TaskRecord {
     }
 }
 
-/// Everything that one run recorded.
+/// Every call, turn and task of one run, for whom that is little enough to keep.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     /// Calls, in the order in which they ended.
@@ -221,8 +230,6 @@ pub struct Records {
     pub turns: Vec<TurnRecord>,
     /// Tasks, in the order in which they ended.
     pub tasks: Vec<TaskRecord>,
-    /// What the run cut off at its end.
-    pub cut_off: CutOff,
 }
 
 /// Units that were under way when the run ended.

@@ -1,151 +1,297 @@
 //! Single calls and tasks as CSV: everything the run recorded, the warm-up included, with a column
 //! that says what the figures are made of.
+//!
+//! A row is written when its call or task ends, by hand into a buffer; full buffers go to whoever
+//! writes the files.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use csv::{Error, Writer};
+use crate::diag::Result;
+use crate::fleet::Progress;
+use crate::fleet::observer::{About, Observer};
+use crate::observe::records::{CallOutcome, CallRecord, Place, TaskRecord, TurnRecord};
+use crate::units::{Span, Time};
 
-use crate::fleet::Run;
-use crate::fleet::workload::Workload;
-use crate::observe::records::{CallOutcome, CallRecord, Place};
-use crate::units::Time;
+mod files;
 
-/// Columns of the table of calls.
-const CALL_COLUMNS: [&str; 24] = [
-    "play",
-    "session",
-    "call",
-    "lane",
-    "model",
-    "replica",
-    "outcome",
-    "in_window",
-    "dispatched_s",
-    "queued_s",
-    "scheduled_s",
-    "first_token_s",
-    "last_token_s",
-    "ended_s",
-    "prompt_tokens",
-    "cached_tokens",
-    "infinite_cache_tokens",
-    "prefilled_tokens",
-    "output_tokens",
-    "preemptions",
-    "tokens_lost",
-    "compacted",
-    "refusals",
-    "places",
-];
+pub use files::Files;
 
-/// Writes a row per call, in the order in which they ended. `ids` are the sessions' ids.
-///
-/// # Errors
-/// If the output cannot be written.
-pub fn calls(run: &Run, workload: &Workload, ids: &[&str], out: impl Write) -> Result<(), Error> {
-    let mut table = Writer::from_writer(out);
-    table.write_record(CALL_COLUMNS)?;
-    for call in &run.records.calls {
-        let plan = &workload.sessions[call.session as usize].calls[call.call as usize];
-        table.write_record(call_row(run, call, plan.lane, workload, plan.model, ids))?;
+/// The header of the table of calls.
+const CALLS: &str = "play,session,call,lane,model,replica,outcome,in_window,dispatched_s,queued_s,\
+    scheduled_s,first_token_s,last_token_s,ended_s,prompt_tokens,cached_tokens,\
+    infinite_cache_tokens,prefilled_tokens,output_tokens,preemptions,tokens_lost,compacted,\
+    refusals,places\n";
+/// The header of the table of tasks.
+const TASKS: &str = "play,session,in_window,failed,started_s,ended_s,session_s,task_s,task_llm_s,\
+    stretch,turns,calls\n";
+
+/// Bytes after which a buffer is handed on.
+const CHUNK: usize = 1 << 18;
+/// No row is longer, however long the names in it are.
+const ROW: usize = 1 << 12;
+
+/// Which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// A row per call.
+    Calls,
+    /// A row per task.
+    Tasks,
+}
+
+/// Writes a row for every call and task, in the order in which they end.
+pub struct Rows {
+    calls: Row,
+    tasks: Row,
+    files: Files,
+    progress: Arc<Progress>,
+}
+
+impl Rows {
+    /// Both tables with nothing but their headers. If they cannot be written on, the run of this
+    /// progress is stopped.
+    #[must_use]
+    pub fn new(files: Files, progress: Arc<Progress>) -> Self {
+        let with_header = |header: &str| {
+            let mut row = Row(Vec::with_capacity(CHUNK + ROW));
+            row.0.extend_from_slice(header.as_bytes());
+            row
+        };
+        Self { calls: with_header(CALLS), tasks: with_header(TASKS), files, progress }
     }
-    table.flush()?;
-    Ok(())
-}
 
-fn call_row(
-    run: &Run,
-    call: &CallRecord,
-    lane: u32,
-    workload: &Workload,
-    model: u32,
-    ids: &[&str],
-) -> [String; 24] {
-    let outcome = match call.outcome {
-        CallOutcome::Completed => "completed",
-        CallOutcome::Rejected => "rejected",
-        CallOutcome::Refused => "refused",
-        CallOutcome::RecordedFailure => "recorded_failure",
-    };
-    // A call that reached no engine has no times there.
-    let engine = |time: Time| match call.outcome {
-        CallOutcome::Completed => seconds(time),
-        _ => String::new(),
-    };
-    let places = Place::ALL.iter().filter(|(kind, _)| call.place.is(*kind)).map(|(_, name)| *name);
-    [
-        call.play.to_string(),
-        ids[call.session as usize].to_owned(),
-        call.call.to_string(),
-        lane.to_string(),
-        workload.models[model as usize].to_string(),
-        call.replica.map(|replica| replica.to_string()).unwrap_or_default(),
-        outcome.to_owned(),
-        run.window.holds(call.ended).to_string(),
-        seconds(call.dispatched),
-        engine(call.queued),
-        engine(call.scheduled),
-        engine(call.first_token),
-        engine(call.last_token),
-        seconds(call.ended),
-        call.prompt.to_string(),
-        call.cached.to_string(),
-        call.ceiling.to_string(),
-        call.prefilled.to_string(),
-        call.output.to_string(),
-        call.preemptions.to_string(),
-        call.lost.to_string(),
-        call.compacted.to_string(),
-        call.refusals.to_string(),
-        places.collect::<Vec<_>>().join(";"),
-    ]
-}
-
-/// Writes a row per task, in the order in which they ended; `stretches` belong to them.
-///
-/// # Errors
-/// If the output cannot be written.
-pub fn tasks(
-    run: &Run,
-    stretches: &[Option<f64>],
-    ids: &[&str],
-    out: impl Write,
-) -> Result<(), Error> {
-    let mut table = Writer::from_writer(out);
-    table.write_record([
-        "play",
-        "session",
-        "in_window",
-        "failed",
-        "started_s",
-        "ended_s",
-        "session_s",
-        "task_s",
-        "task_llm_s",
-        "stretch",
-        "turns",
-        "calls",
-    ])?;
-    for (task, stretch) in run.records.tasks.iter().zip(stretches) {
-        table.write_record([
-            task.play.to_string(),
-            ids[task.session as usize].to_owned(),
-            run.window.holds(task.ended).to_string(),
-            task.failed.to_string(),
-            seconds(task.started),
-            seconds(task.ended),
-            task.session_span().secs_text(),
-            task.task.secs_text(),
-            task.task_llm.secs_text(),
-            stretch.map(|stretch| format!("{stretch:.6}")).unwrap_or_default(),
-            task.turns.to_string(),
-            task.calls.to_string(),
-        ])?;
+    /// Writes what is left and gives both files their names.
+    ///
+    /// # Errors
+    /// If anything could not be written; the files then have no names.
+    pub fn finish(mut self) -> Result<()> {
+        self.files.write(Table::Calls, self.calls.0);
+        self.files.write(Table::Tasks, self.tasks.0);
+        self.files.commit()
     }
-    table.flush()?;
-    Ok(())
+
+    fn hand_on(&mut self, table: Table) {
+        let rows = match table {
+            Table::Calls => &mut self.calls.0,
+            Table::Tasks => &mut self.tasks.0,
+        };
+        if rows.len() < CHUNK {
+            return;
+        }
+        let (empty, goes_on) = self.files.write(table, std::mem::take(rows));
+        *rows = empty;
+        if !goes_on {
+            self.progress.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
-fn seconds(time: Time) -> String {
-    (time - Time::ZERO).secs_text()
+impl Observer for Rows {
+    fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+        self.calls.call(call, about);
+        self.hand_on(Table::Calls);
+    }
+
+    fn turn(&mut self, _: &TurnRecord, _: &About<'_>) {}
+
+    fn task(&mut self, task: &TaskRecord, about: &About<'_>) {
+        self.tasks.task(task, about);
+        self.hand_on(Table::Tasks);
+    }
+
+    fn wants_alone(&self) -> bool {
+        true
+    }
+}
+
+/// Rows as bytes.
+#[derive(Debug, Default)]
+struct Row(Vec<u8>);
+
+impl Row {
+    fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+        let plan = &about.plan.calls[call.call as usize];
+        self.number(call.play.into());
+        self.text(&about.plan.id);
+        self.number(call.call.into());
+        self.number(plan.lane.into());
+        self.text(about.names.models.get(plan.model as usize).map_or("", |name| name));
+        self.some(call.replica.map(|replica| replica.0.into()));
+        self.word(match call.outcome {
+            CallOutcome::Completed => "completed",
+            CallOutcome::Rejected => "rejected",
+            CallOutcome::Refused => "refused",
+            CallOutcome::RecordedFailure => "recorded_failure",
+        });
+        self.truth(about.window.holds(call.ended));
+        self.time(call.dispatched);
+        // A call that reached no engine has no times there.
+        for time in [call.queued, call.scheduled, call.first_token, call.last_token] {
+            match call.outcome {
+                CallOutcome::Completed => self.time(time),
+                _ => self.word(""),
+            }
+        }
+        self.time(call.ended);
+        for tokens in [call.prompt, call.cached, call.ceiling, call.prefilled, call.output] {
+            self.number(tokens.0);
+        }
+        self.number(call.preemptions.into());
+        self.number(call.lost.0);
+        self.truth(call.compacted);
+        self.number(call.refusals.into());
+        self.places(call.place);
+        self.end();
+    }
+
+    fn task(&mut self, task: &TaskRecord, about: &About<'_>) {
+        self.number(task.play.into());
+        self.text(&about.plan.id);
+        self.truth(about.window.holds(task.ended));
+        self.truth(task.failed);
+        self.time(task.started);
+        self.time(task.ended);
+        self.span(task.session_span());
+        self.span(task.task);
+        self.span(task.task_llm);
+        if let Some(stretch) = task.stretch() {
+            let _ = write!(self.0, "{stretch:.6}");
+        }
+        self.0.push(b',');
+        self.number(task.turns.into());
+        self.number(task.calls.into());
+        self.end();
+    }
+
+    fn digits(&mut self, mut number: u64) {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.0.extend_from_slice(&digits[at..]);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.digits(number);
+        self.0.push(b',');
+    }
+
+    fn some(&mut self, number: Option<u64>) {
+        match number {
+            Some(number) => self.number(number),
+            None => self.0.push(b','),
+        }
+    }
+
+    /// A word without anything that CSV must quote.
+    fn word(&mut self, word: &str) {
+        self.0.extend_from_slice(word.as_bytes());
+        self.0.push(b',');
+    }
+
+    fn truth(&mut self, value: bool) {
+        self.word(if value { "true" } else { "false" });
+    }
+
+    /// A name, quoted where CSV needs it.
+    fn text(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        if !bytes.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
+            return self.word(text);
+        }
+        self.0.push(b'"');
+        for &byte in bytes {
+            if byte == b'"' {
+                self.0.push(byte);
+            }
+            self.0.push(byte);
+        }
+        self.0.extend_from_slice(b"\",");
+    }
+
+    fn time(&mut self, time: Time) {
+        self.span(time - Time::ZERO);
+    }
+
+    /// Seconds, as [`Span::secs_text`] writes them.
+    fn span(&mut self, span: Span) {
+        const SECOND: u64 = crate::units::NANOS_PER_SEC;
+        self.digits(span.0 / SECOND);
+        let mut rest = span.0 % SECOND;
+        if rest > 0 {
+            let mut digits = [b'0'; 9];
+            let mut significant = 0;
+            for place in (0..9).rev() {
+                digits[place] = b'0' + (rest % 10) as u8;
+                if significant == 0 && !rest.is_multiple_of(10) {
+                    significant = place + 1;
+                }
+                rest /= 10;
+            }
+            self.0.push(b'.');
+            self.0.extend_from_slice(&digits[..significant]);
+        }
+        self.0.push(b',');
+    }
+
+    fn places(&mut self, place: Place) {
+        let before = self.0.len();
+        for (_, name) in Place::ALL.iter().filter(|(kind, _)| place.is(*kind)) {
+            if self.0.len() > before {
+                self.0.push(b';');
+            }
+            self.0.extend_from_slice(name.as_bytes());
+        }
+        self.0.push(b',');
+    }
+
+    /// The last comma was none.
+    fn end(&mut self) {
+        self.0.pop();
+        self.0.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_and_names_are_written_as_by_the_csv_crate(
+            number in any::<u64>(), short in 0u64..2_000, zeros in 0u32..10, name in "[a-z,\" é]{1,8}",
+        ) {
+            let span = Span(short * 10u64.pow(zeros));
+            let mut row = Row::default();
+            row.number(number);
+            row.span(Span(number));
+            row.span(span);
+            row.text(&name);
+            row.word("x");
+            row.end();
+            let mut writer = csv::Writer::from_writer(Vec::new());
+            let number_text = number.to_string();
+            let (long, span) = (Span(number).secs_text(), span.secs_text());
+            writer.write_record([&number_text, &long, &span, &name, "x"]).unwrap();
+            prop_assert_eq!(row.0, writer.into_inner().unwrap());
+        }
+    }
+
+    #[test]
+    fn places_stand_with_semicolons_between() {
+        let mut row = Row::default();
+        row.places(Place::FIRST_OF_TURN.and(Place::TURN_BOUNDARY));
+        row.places(Place::default());
+        assert_eq!(row.0, b"first_call;turn_boundary,,");
+    }
 }

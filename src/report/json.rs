@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::Format;
+use crate::fleet::workload::Counts;
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::search::{Candidate, Search};
 use crate::sizing::slo::Slo;
@@ -15,13 +16,17 @@ pub struct Json;
 
 impl Format for Json {
     fn replay(&self, case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> {
-        let mut value = header(case);
+        let mut value = header(case, &judged.counts);
+        if let Some(at) = judged.interrupted {
+            value["partial"] = json!(true);
+            value["simulated_s"] = json!(at.secs());
+        }
         value["fleet"] = fleet(case, judged);
         write(&value, out)
     }
 
     fn size(&self, case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
-        let mut value = header(case);
+        let mut value = header(case, &case.workload.counts);
         let tp = case.scenario.serving.tensor_parallel_size;
         value["met"] = json!(search.smallest.is_some());
         value["replicas"] = json!(search.smallest);
@@ -39,7 +44,7 @@ impl Format for Json {
     }
 }
 
-fn header(case: &Case) -> Value {
+fn header(case: &Case, counts: &Counts) -> Value {
     let scenario = &case.scenario;
     let serving = &scenario.serving;
     json!({
@@ -56,11 +61,11 @@ fn header(case: &Case) -> Value {
             "calibrated": false,
         },
         "trace": {
-            "sessions": case.workload.sessions.len(),
-            "calls": case.workload.calls(),
-            "empty_outputs": case.workload.empty_outputs,
-            "empty_prompts": case.workload.empty_prompts,
-            "failures_without_duration": case.workload.failures_without_duration,
+            "sessions": counts.sessions,
+            "calls": counts.calls,
+            "empty_outputs": counts.empty_outputs,
+            "empty_prompts": counts.empty_prompts,
+            "failures_without_duration": counts.failures_without_duration,
         },
         "warnings": serving
             .warnings

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use crate::engine::metrics::EngineMetrics;
-use crate::fleet::Run;
-use crate::observe::records::{CallOutcome, CallRecord};
+use crate::fleet::observer::{About, Observer};
+use crate::observe::records::{CallOutcome, CallRecord, TaskRecord, TurnRecord};
 use crate::sizing::case::Case;
 use crate::stats::Buckets;
 use crate::trace::record::Finish;
@@ -33,18 +33,131 @@ const REQUEST_MS: [u64; 21] = [
 /// Bounds of the number of answers to one prompt.
 const PARAMS_N: [u64; 5] = [1, 2, 5, 10, 20];
 
-/// Writes the metrics of all engines.
+/// What the calls that engines answered add up to, warm-up included.
+#[derive(Debug)]
+pub struct Scrape {
+    engines: Vec<Answered>,
+}
+
+/// What one engine answered.
+#[derive(Clone, Debug)]
+struct Answered {
+    prompt: u64,
+    cached: u64,
+    output: u64,
+    prefilled: u64,
+    recomputed: u64,
+    /// By why they ended: a stop token, the limit.
+    ended: [u64; 2],
+    sizes: [Buckets; SIZES.len()],
+    params_n: Buckets,
+    times: [Buckets; TIMES.len()],
+}
+
+/// A histogram of calls by tokens: name, meaning, value.
+const SIZES: [(&str, &str, fn(&CallRecord) -> Tokens); 3] = [
+    ("request_prompt_tokens", "Prompt tokens of a request.", |call| call.prompt),
+    ("request_generation_tokens", "Generated tokens of a request.", |call| call.output),
+    ("request_prefill_kv_computed_tokens", "Prompt tokens not found in the cache.", |call| {
+        call.prompt - call.cached
+    }),
+];
+
+/// A time of a call, if it has it.
+type Time = fn(&CallRecord) -> Option<Span>;
+
+/// A histogram of calls by time: name, meaning, bounds in milliseconds, value.
+const TIMES: [(&str, &str, &[u64], Time); 7] = [
+    ("time_to_first_token", "First token after arrival.", &TTFT_MS, |call| Some(call.ttft())),
+    ("request_time_per_output_token", "Decode time per token.", &TOKEN_MS, |call| {
+        call.itl_secs().map(Span::from_secs_f64)
+    }),
+    ("e2e_request_latency", "Last token after arrival.", &REQUEST_MS, |call| {
+        Some(call.last_token - call.dispatched)
+    }),
+    ("request_queue_time", "First scheduled after queued.", &REQUEST_MS, |call| Some(call.queue())),
+    ("request_inference_time", "Last token after first scheduled.", &REQUEST_MS, |call| {
+        Some(call.last_token - call.scheduled)
+    }),
+    ("request_prefill_time", "First token after first scheduled.", &REQUEST_MS, |call| {
+        Some(call.first_token - call.scheduled)
+    }),
+    ("request_decode_time", "Last token after the first.", &REQUEST_MS, |call| {
+        Some(call.last_token - call.first_token)
+    }),
+];
+
+impl Scrape {
+    /// Nothing answered yet by any of the engines.
+    #[must_use]
+    pub fn new(engines: u32, max_model_len: Tokens) -> Self {
+        let tokens = token_bounds(max_model_len.0);
+        let nanos =
+            |ms: &[u64]| -> Vec<u64> { ms.iter().map(|&ms| Span::from_millis(ms).0).collect() };
+        let engine = Answered {
+            prompt: 0,
+            cached: 0,
+            output: 0,
+            prefilled: 0,
+            recomputed: 0,
+            ended: [0; 2],
+            sizes: SIZES.map(|_| Buckets::new(&*tokens)),
+            params_n: Buckets::new(PARAMS_N),
+            times: TIMES.map(|(_, _, ms, _)| Buckets::new(nanos(ms))),
+        };
+        Self { engines: vec![engine; engines as usize] }
+    }
+}
+
+impl Observer for Scrape {
+    fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+        let replica = call.replica.filter(|_| call.outcome == CallOutcome::Completed);
+        let Some(engine) = replica.and_then(|replica| self.engines.get_mut(replica.index())) else {
+            return;
+        };
+        engine.prompt += call.prompt.0;
+        engine.cached += call.cached.0;
+        engine.output += call.output.0;
+        engine.prefilled += call.prefilled.0;
+        engine.recomputed += call.recomputed().0;
+        let finish = about.plan.calls[call.call as usize].finish;
+        engine.ended[usize::from(finish == Finish::Length)] += 1;
+        for (buckets, (.., size)) in engine.sizes.iter_mut().zip(SIZES) {
+            buckets.add(size(call).0);
+        }
+        engine.params_n.add(1);
+        for (buckets, (.., time)) in engine.times.iter_mut().zip(TIMES) {
+            if let Some(span) = time(call) {
+                buckets.add(span.0);
+            }
+        }
+    }
+
+    fn turn(&mut self, _: &TurnRecord, _: &About<'_>) {}
+
+    fn task(&mut self, _: &TaskRecord, _: &About<'_>) {}
+}
+
+/// Writes the metrics of all engines: what they counted, and what they answered.
 ///
 /// # Errors
 /// If the output cannot be written.
-pub fn write(case: &Case, run: &Run, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(
+    case: &Case,
+    engines: &[EngineMetrics],
+    scrape: &Scrape,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut page = Page { text: String::new(), model: escaped(&case.scenario.serving.model.name) };
-    let engines: Vec<Engine<'_>> =
-        (0..run.engines.len()).map(|number| Engine::of(case, run, number)).collect();
+    let engines: Vec<Engine<'_>> = engines
+        .iter()
+        .zip(&scrape.engines)
+        .map(|(metrics, answered)| Engine { metrics, answered })
+        .collect();
     counters(&mut page, &engines);
     successes(&mut page, &engines);
     gauges(&mut page, &engines);
-    histograms(&mut page, &engines, case.setup.engine.max_model_len);
+    histograms(&mut page, &engines);
     own(&mut page, &engines);
     out.write_all(page.text.as_bytes())
 }
@@ -52,34 +165,7 @@ pub fn write(case: &Case, run: &Run, out: &mut dyn Write) -> io::Result<()> {
 /// One engine's counters and the calls that it answered.
 struct Engine<'a> {
     metrics: &'a EngineMetrics,
-    calls: Vec<&'a CallRecord>,
-    /// Why each of them ended.
-    finishes: Vec<Finish>,
-}
-
-impl<'a> Engine<'a> {
-    fn of(case: &Case, run: &'a Run, number: usize) -> Self {
-        let answered = run.records.calls.iter().filter(|call| {
-            call.outcome == CallOutcome::Completed
-                && call.replica.is_some_and(|replica| replica.index() == number)
-        });
-        let calls: Vec<&CallRecord> = answered.collect();
-        let finish = |call: &&CallRecord| {
-            case.workload.sessions[call.session as usize].calls[call.call as usize].finish
-        };
-        let finishes = calls.iter().map(finish).collect();
-        Self { metrics: &run.engines[number], calls, finishes }
-    }
-
-    fn sum(&self, tokens: impl Fn(&CallRecord) -> Tokens) -> u64 {
-        self.calls.iter().map(|call| tokens(call).0).sum()
-    }
-
-    fn histogram(&self, bounds: &[u64], sample: impl Fn(&CallRecord) -> Option<u64>) -> Buckets {
-        let mut buckets = Buckets::new(bounds);
-        self.calls.iter().filter_map(|call| sample(call)).for_each(|sample| buckets.add(sample));
-        buckets
-    }
+    answered: &'a Answered,
 }
 
 /// The page as it grows.
@@ -117,13 +203,13 @@ impl Page {
     }
 
     /// A histogram whose samples are `scale` to one of its unit.
-    fn histogram(
+    fn histogram<'a>(
         &mut self,
         name: &str,
         help: &str,
         scale: f64,
-        engines: &[Engine<'_>],
-        buckets: impl Fn(&Engine<'_>) -> Buckets,
+        engines: &'a [Engine<'a>],
+        buckets: impl Fn(&'a Engine<'a>) -> &'a Buckets,
     ) {
         self.head(name, "histogram", help);
         for (number, engine) in engines.iter().enumerate() {
@@ -159,20 +245,17 @@ fn counters(page: &mut Page, engines: &[Engine<'_>]) {
         engine.metrics.prefix.hits
     });
     counter("num_preemptions", "Preemptions.", &|engine| engine.metrics.num_preemptions);
-    counter("prompt_tokens", "Prompt tokens, re-prefill apart.", &|engine| {
-        engine.sum(|call| call.prompt)
-    });
+    counter("prompt_tokens", "Prompt tokens, re-prefill apart.", &|engine| engine.answered.prompt);
     counter("prompt_tokens_cached", "Prompt tokens found in the cache.", &|engine| {
-        engine.sum(|call| call.cached)
+        engine.answered.cached
     });
-    counter("generation_tokens", "Generated tokens.", &|engine| engine.sum(|call| call.output));
+    counter("generation_tokens", "Generated tokens.", &|engine| engine.answered.output);
 }
 
 fn successes(page: &mut Page, engines: &[Engine<'_>]) {
     page.head("vllm:request_success_total", "counter", "Requests by why they ended.");
     for (number, engine) in engines.iter().enumerate() {
-        for (reason, finish) in [("stop", Finish::Stop), ("length", Finish::Length)] {
-            let count = engine.finishes.iter().filter(|ended| **ended == finish).count();
+        for (reason, count) in ["stop", "length"].into_iter().zip(engine.answered.ended) {
             let label = format!(",finished_reason=\"{reason}\"");
             page.sample("vllm:request_success_total", number, &label, count);
         }
@@ -196,65 +279,36 @@ fn gauges(page: &mut Page, engines: &[Engine<'_>]) {
     });
 }
 
-fn histograms(page: &mut Page, engines: &[Engine<'_>], max_model_len: Tokens) {
+fn histograms<'a>(page: &mut Page, engines: &'a [Engine<'a>]) {
     const NANOS: f64 = 1e9;
-    let tokens = token_bounds(max_model_len.0);
-    let mut sizes = |name: &str, help: &str, value: fn(&CallRecord) -> Tokens| {
+    for (place, (name, help, _)) in SIZES.iter().enumerate() {
         page.histogram(&format!("vllm:{name}"), help, 1.0, engines, |engine| {
-            engine.histogram(&tokens, |call| Some(value(call).0))
+            &engine.answered.sizes[place]
         });
-    };
-    sizes("request_prompt_tokens", "Prompt tokens of a request.", |call| call.prompt);
-    sizes("request_generation_tokens", "Generated tokens of a request.", |call| call.output);
-    sizes("request_prefill_kv_computed_tokens", "Prompt tokens not found in the cache.", |call| {
-        call.prompt - call.cached
-    });
+    }
     page.histogram("vllm:request_params_n", "Answers asked for.", 1.0, engines, |engine| {
-        engine.histogram(&PARAMS_N, |_| Some(1))
+        &engine.answered.params_n
     });
     page.histogram(
         "vllm:iteration_tokens_total",
         "Prompt tokens of first tokens, and tokens generated, by step.",
         1.0,
         engines,
-        |engine| engine.metrics.iteration_tokens.clone(),
+        |engine| &engine.metrics.iteration_tokens,
     );
     page.histogram(
         "vllm:inter_token_latency_seconds",
         "Time between the tokens of a request.",
         NANOS,
         engines,
-        |engine| engine.metrics.inter_token_latency.clone(),
+        |engine| &engine.metrics.inter_token_latency,
     );
-    let mut times = |name: &str, help: &str, ms: &[u64], value: Time| {
-        let bounds: Vec<u64> = ms.iter().map(|&ms| Span::from_millis(ms).0).collect();
+    for (place, (name, help, ..)) in TIMES.iter().enumerate() {
         page.histogram(&format!("vllm:{name}_seconds"), help, NANOS, engines, |engine| {
-            engine.histogram(&bounds, |call| value(call).map(|span| span.0))
+            &engine.answered.times[place]
         });
-    };
-    times("time_to_first_token", "First token after arrival.", &TTFT_MS, |call| Some(call.ttft()));
-    times("request_time_per_output_token", "Decode time per token.", &TOKEN_MS, |call| {
-        call.itl_secs().map(Span::from_secs_f64)
-    });
-    times("e2e_request_latency", "Last token after arrival.", &REQUEST_MS, |call| {
-        Some(call.last_token - call.dispatched)
-    });
-    times("request_queue_time", "First scheduled after queued.", &REQUEST_MS, |call| {
-        Some(call.queue())
-    });
-    times("request_inference_time", "Last token after first scheduled.", &REQUEST_MS, |call| {
-        Some(call.last_token - call.scheduled)
-    });
-    times("request_prefill_time", "First token after first scheduled.", &REQUEST_MS, |call| {
-        Some(call.first_token - call.scheduled)
-    });
-    times("request_decode_time", "Last token after the first.", &REQUEST_MS, |call| {
-        Some(call.last_token - call.first_token)
-    });
+    }
 }
-
-/// A time of a call, if it has it.
-type Time = fn(&CallRecord) -> Option<Span>;
 
 /// 1, 2, 5, 10, 20, 50 and so on, up to the longest context.
 fn token_bounds(max_model_len: u64) -> Vec<u64> {
@@ -277,12 +331,12 @@ fn own(page: &mut Page, engines: &[Engine<'_>]) {
         engine.metrics.prefix.preempted_hits
     });
     counter("prefill_tokens", "Tokens prefilled, re-prefill included.", &|engine| {
-        engine.sum(|call| call.prefilled)
+        engine.answered.prefilled
     });
     counter(
         "reprefilled_tokens",
         "Tokens prefilled although the fleet had computed them before.",
-        &|engine| engine.sum(CallRecord::recomputed),
+        &|engine| engine.answered.recomputed,
     );
     counter("evicted_blocks", "KV blocks that lost cached content.", &|engine| {
         engine.metrics.evicted_blocks
@@ -293,8 +347,8 @@ fn own(page: &mut Page, engines: &[Engine<'_>]) {
         "1 - tokens prefilled / prompt tokens: re-prefill counts as a miss.",
         engines,
         |engine| {
-            let prompt = engine.sum(|call| call.prompt).max(1) as f64;
-            (1.0 - engine.sum(|call| call.prefilled) as f64 / prompt).max(0.0)
+            let prompt = engine.answered.prompt.max(1) as f64;
+            (1.0 - engine.answered.prefilled as f64 / prompt).max(0.0)
         },
     );
 }

@@ -7,6 +7,7 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use super::Format;
 use super::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
 use crate::config::scenario::LoadKind;
+use crate::fleet::workload::Counts;
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::figures::{Figures, Percentiles};
 use crate::sizing::search::{Candidate, Search};
@@ -22,14 +23,18 @@ pub struct Text;
 
 impl Format for Text {
     fn replay(&self, case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> {
-        header(case, out)?;
+        header(case, &judged.counts, out)?;
+        if let Some(at) = judged.interrupted {
+            let at = hours(at.secs());
+            writeln!(out, "PARTIAL: stopped after {at} of simulated time; figures up to there\n")?;
+        }
         figures(&judged.figures, out)?;
         targets(case, judged, out)?;
         trust(case, &judged.figures, out)
     }
 
     fn size(&self, case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
-        header(case, out)?;
+        header(case, &case.workload.counts, out)?;
         tried(case, search, out)?;
         answer(case, search, out)?;
         let shown = search.answer().or(search.tried.last());
@@ -37,7 +42,7 @@ impl Format for Text {
     }
 }
 
-fn header(case: &Case, out: &mut dyn Write) -> io::Result<()> {
+fn header(case: &Case, counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
     let scenario = &case.scenario;
     let serving = &scenario.serving;
     let memory = &serving.memory;
@@ -67,16 +72,16 @@ fn header(case: &Case, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "  load      {load}, from {} sessions of {} calls; router {}",
-        case.workload.sessions.len(),
-        grouped(case.workload.calls() as i64),
+        counts.sessions,
+        grouped(counts.calls as i64),
         scenario.router.name(),
     )?;
-    let counts = [
-        (case.workload.empty_outputs, "calls without output as recorded are sent for one token"),
-        (case.workload.empty_prompts, "calls without a prompt as recorded are sent with one token"),
-        (case.workload.failures_without_duration, "failures of unknown duration take no time"),
+    let told = [
+        (counts.empty_outputs, "calls without output as recorded are sent for one token"),
+        (counts.empty_prompts, "calls without a prompt as recorded are sent with one token"),
+        (counts.failures_without_duration, "failures of unknown duration take no time"),
     ];
-    for (count, what) in counts.iter().filter(|(count, _)| *count > 0) {
+    for (count, what) in told.iter().filter(|(count, _)| *count > 0) {
         writeln!(out, "  note      {} {what}", grouped(*count as i64))?;
     }
     for warning in serving.warnings.iter().chain(case.setup.cost.warnings()) {

@@ -2,28 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use super::figures::{Figures, Names};
-use super::measures::{Measures, alone_times};
+use super::figures::Figures;
 use super::search::Candidate;
 use super::slo::{Slo, Verdict};
-use crate::config::scenario::Scenario;
+use super::tally::{Tally, check_target};
+use crate::config::scenario::{LoadKind, Scenario};
 use crate::diag::{Error, Place, Result};
 use crate::fleet::alone::AloneTimes;
+use crate::fleet::arrivals::{Failure, Sessions, Stream};
+use crate::fleet::observer::Observer;
 use crate::fleet::played::{Played, played};
-use crate::fleet::workload::Workload;
+use crate::fleet::workload::{Counts, Workload};
 use crate::fleet::{self, Progress, Run, Setup};
-use crate::trace::record::Trace;
+use crate::trace::record::{Name, Trace};
+use crate::units::Time;
 
 const OPEN_LOOP: &str = "open loop: every call at its recorded time; what it waits for is ignored";
 
-/// A scenario with its trace, ready to be run.
+/// A scenario, ready to be run, with its trace unless that is read while it is played.
 #[derive(Debug)]
 pub struct Case {
     /// The scenario.
     pub scenario: Scenario,
     /// Its fleet.
     pub setup: Setup,
-    /// The trace, ready to be played.
+    /// The trace, ready to be played; empty where it is [streamed](Case::streaming).
     pub workload: Workload,
     /// What of the trace is played, where that is not all of it as recorded.
     pub notes: Vec<String>,
@@ -41,6 +44,10 @@ pub struct Judged {
     pub figures: Figures,
     /// How each target came out, in the order of [`Case::targets`].
     pub verdicts: Vec<Verdict>,
+    /// What there is in the trace that was played.
+    pub counts: Counts,
+    /// Where the run was stopped from outside, if it was: the figures are of what came before.
+    pub interrupted: Option<Time>,
 }
 
 impl Candidate for Judged {
@@ -75,33 +82,47 @@ impl Case {
     /// # Errors
     /// A target that cannot be read or judged on this trace, or a replica without a step time.
     pub fn new(scenario: Scenario, trace: &Trace, targets: &[String]) -> Result<Self> {
-        let nowhere = Place::default();
-        let written = scenario.targets.iter();
-        let written = written.map(|text| (text, "slo.targets", &scenario.targets_place));
-        let given = targets.iter().map(|text| (text, "--slo", &nowhere));
-        // The column of a target's error counts inside its text, which the caret line shows; the
-        // place is that of the list.
-        let parse = |(text, origin, place): (&String, &str, &Place)| {
-            let field = format!("{origin} `{text}`");
-            Slo::parse(text).map_err(|error| error.without_place().at_place(place).in_field(field))
-        };
-        let mut targets = written.chain(given).map(parse).collect::<Result<Vec<_>>>()?;
-        if targets.is_empty() {
-            targets = Slo::defaults();
-        }
-        check_models(&scenario, trace)?;
-        let setup = Setup::of(&scenario)?;
-        let Played { trace: played, mut notes, common } =
+        let targets = read_targets(&scenario, targets)?;
+        let calls = trace.sessions.iter().flat_map(|session| &session.calls);
+        check_models(&scenario, calls.map(|call| &*call.model).collect())?;
+        let Played { trace: played, notes, common } =
             played(trace, &scenario.reshape, scenario.seed)?;
         let mut workload = Workload::new(&played, &scenario.models);
         workload.keep_common(&played, &common);
+        for target in &targets {
+            check_target(target, &workload.names)?;
+        }
+        Self::of(scenario, workload, notes, targets)
+    }
+
+    /// Makes a scenario ready whose trace is read while it is played, by [`Case::stream`]. What it
+    /// says of tenants, models and profiles is only checked at the end of the run.
+    ///
+    /// # Errors
+    /// As for [`Case::new`].
+    pub fn streaming(scenario: Scenario, targets: &[String]) -> Result<Self> {
+        let targets = read_targets(&scenario, targets)?;
+        Self::of(scenario, Workload::default(), Vec::new(), targets)
+    }
+
+    /// Whether a scenario can be played while its trace is read: sessions start as recorded, and
+    /// nothing that is asked for needs the whole trace.
+    #[must_use]
+    pub fn can_stream(scenario: &Scenario) -> bool {
+        scenario.load.kind == LoadKind::Trace && scenario.reshape.is_whole()
+    }
+
+    fn of(
+        scenario: Scenario,
+        workload: Workload,
+        mut notes: Vec<String>,
+        targets: Vec<Slo>,
+    ) -> Result<Self> {
+        let setup = Setup::of(&scenario)?;
         if scenario.open_loop {
             notes.push(OPEN_LOOP.to_owned());
         }
-        for target in &targets {
-            Measures::check_target(target, &workload)?;
-        }
-        let alone = AloneTimes::new(&setup, &workload);
+        let alone = AloneTimes::new(&setup, workload.sessions.len());
         Ok(Self { scenario, setup, workload, notes, targets, alone })
     }
 
@@ -113,49 +134,125 @@ impl Case {
         self
     }
 
-    /// Simulates the fleet with this many replicas.
+    /// Simulates the fleet with this many replicas, and adds up what figures and targets need.
     ///
     /// # Errors
     /// A fleet that comes to a standstill, with the state that explains it.
-    pub fn run(&self, replicas: u32, progress: &Progress) -> Result<Run> {
-        let setup = Setup { replicas, ..self.setup.clone() };
-        let run = fleet::simulate(&setup, &self.workload, progress);
-        match &run.stuck {
-            Some(why) => Err(Error::new(format!("the fleet came to a standstill: {why}"))),
-            None => Ok(run),
+    pub fn run(&self, replicas: u32, progress: &Progress) -> Result<Run<Tally>> {
+        self.run_with(replicas, self.tally(), progress)
+    }
+
+    /// The same with somebody else who is told of every call, turn and task.
+    ///
+    /// # Errors
+    /// As for [`Case::run`].
+    pub fn run_with<O: Observer>(
+        &self,
+        replicas: u32,
+        observer: O,
+        progress: &Progress,
+    ) -> Result<Run<O>> {
+        let run = self.simulate(replicas, Sessions::Held(&self.workload), observer, progress);
+        finished(run)
+    }
+
+    /// Simulates the fleet on sessions that come one by one and are forgotten when they are over.
+    /// `None` if they do not come in the order of their first calls, so that the trace must be
+    /// held: recorded times and gaps do not agree.
+    ///
+    /// # Errors
+    /// As for [`Case::run`]; a trace that cannot be read, and a name in the scenario that is not in
+    /// the trace.
+    pub fn stream<O: Observer>(
+        &self,
+        replicas: u32,
+        sessions: Stream<'_>,
+        observer: O,
+        progress: &Progress,
+    ) -> Result<Option<Run<O>>> {
+        let run = self.simulate(replicas, Sessions::Stream(sessions), observer, progress);
+        if run.failure == Some(Failure::Unsorted) {
+            return Ok(None);
         }
+        let run = finished(run)?;
+        if run.interrupted.is_none() {
+            check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
+            for target in &self.targets {
+                check_target(target, &run.names)?;
+            }
+        }
+        Ok(Some(run))
+    }
+
+    /// What tells how long sessions of this case take alone, if its targets are about it.
+    #[must_use]
+    pub fn alone_times(&self) -> Option<AloneTimes> {
+        self.tally().wants_alone().then(|| self.alone.afresh())
+    }
+
+    fn simulate<O: Observer>(
+        &self,
+        replicas: u32,
+        sessions: Sessions<'_>,
+        observer: O,
+        progress: &Progress,
+    ) -> Run<O> {
+        let setup = Setup { replicas, ..self.setup.clone() };
+        fleet::simulate(&setup, sessions, observer, Some(&self.alone), progress)
+    }
+
+    /// What adds up figures and targets of this case.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        Tally::new(&self.targets)
     }
 
     /// Measures a run and judges it by the targets.
     #[must_use]
-    pub fn judge(&self, run: &Run) -> Judged {
-        let alone = alone_times(&self.alone, &self.workload, run);
-        let measures = Measures::new(run, &self.workload, &alone);
-        let names = Names { tenants: &self.workload.tenants, models: &self.workload.models };
+    pub fn judge(&self, run: &Run<Tally>) -> Judged {
         Judged {
             replicas: run.replicas.len() as u32,
-            figures: Figures::of(&measures, &self.scenario, &names),
-            verdicts: self.targets.iter().map(|target| target.evaluate(&measures)).collect(),
+            figures: Figures::of(run, &self.scenario),
+            verdicts: run.records.verdicts(),
+            counts: run.counts,
+            interrupted: run.interrupted,
         }
-    }
-
-    /// How much longer each completed task's model time was than alone, in the order of the run's
-    /// task records; none where the task did not complete in the window.
-    #[must_use]
-    pub fn stretches(&self, run: &Run) -> Vec<Option<f64>> {
-        let alone = alone_times(&self.alone, &self.workload, run);
-        let measures = Measures::new(run, &self.workload, &alone);
-        let tasks = run.records.tasks.iter();
-        tasks
-            .map(|task| run.window.holds(task.ended).then(|| measures.stretch(task)).flatten())
-            .collect()
     }
 }
 
+/// A run that came to its end, or was stopped.
+fn finished<O>(run: Run<O>) -> Result<Run<O>> {
+    if let Some(why) = &run.stuck {
+        return Err(Error::new(format!("the fleet came to a standstill: {why}")));
+    }
+    match run.failure {
+        None | Some(Failure::Unsorted) => Ok(run),
+        Some(Failure::Input(error)) => Err(error),
+        Some(Failure::TooMuchContent) => {
+            Err(Error::new("more than 2^32 pieces of content: play a part of the trace at a time")
+                .help("workload.from_s and workload.to_s cut it"))
+        }
+    }
+}
+
+/// The targets of a scenario and of the command line, or the default ones.
+fn read_targets(scenario: &Scenario, targets: &[String]) -> Result<Vec<Slo>> {
+    let nowhere = Place::default();
+    let written = scenario.targets.iter();
+    let written = written.map(|text| (text, "slo.targets", &scenario.targets_place));
+    let given = targets.iter().map(|text| (text, "--slo", &nowhere));
+    // The column of a target's error counts inside its text, which the caret line shows; the place
+    // is that of the list.
+    let parse = |(text, origin, place): (&String, &str, &Place)| {
+        let field = format!("{origin} `{text}`");
+        Slo::parse(text).map_err(|error| error.without_place().at_place(place).in_field(field))
+    };
+    let targets = written.chain(given).map(parse).collect::<Result<Vec<_>>>()?;
+    Ok(if targets.is_empty() { Slo::defaults() } else { targets })
+}
+
 /// Refuses a model group that the trace does not have.
-fn check_models(scenario: &Scenario, trace: &Trace) -> Result<()> {
-    let calls = trace.sessions.iter().flat_map(|session| &session.calls);
-    let groups: BTreeSet<&str> = calls.map(|call| &*call.model).collect();
+fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
     match scenario.models.keys().find(|group| !groups.contains(&***group)) {
         Some(group) => Err(Error::unknown("model group of the trace", group, groups)
             .in_field(format!("models.{group}"))),

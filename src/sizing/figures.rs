@@ -5,10 +5,9 @@
 
 use serde::Serialize;
 
-use super::measures::Measures;
+use super::tally::Tally;
 use crate::config::scenario::Scenario;
-use crate::stats::Summary;
-use crate::trace::record::Name;
+use crate::fleet::Run;
 
 mod compute;
 
@@ -91,11 +90,11 @@ pub struct Admission {
     pub amplification: f64,
 }
 
-/// Nearest-rank percentiles of one quantity.
+/// Nearest-rank percentiles of one quantity, each to within 0.1 % of itself; the others are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     /// Samples.
-    pub n: usize,
+    pub n: u64,
     /// Mean.
     pub mean: f64,
     /// Median.
@@ -108,19 +107,6 @@ pub struct Percentiles {
     pub p99: f64,
     /// Largest.
     pub max: f64,
-}
-
-impl Percentiles {
-    /// Of samples in ascending order.
-    fn of(sorted: &[f64]) -> Option<Self> {
-        let Summary { n, mean, p50, p90, p95, p99, max, .. } = Summary::of_sorted(sorted)?;
-        Some(Self { n, mean, p50, p90, p95, p99, max })
-    }
-
-    fn of_unsorted(mut samples: Vec<f64>) -> Option<Self> {
-        samples.sort_unstable_by(f64::total_cmp);
-        Self::of(&samples)
-    }
 }
 
 /// Latency by name, in seconds (`stretch` is a ratio). None where nothing completed.
@@ -173,7 +159,7 @@ pub struct TtftBand {
     /// Share of the prompt found in the cache.
     pub cached: &'static str,
     /// Calls.
-    pub n: usize,
+    pub n: u64,
     /// Median.
     pub p50: f64,
     /// 95th percentile.
@@ -308,40 +294,31 @@ pub struct Cost {
 impl Figures {
     /// The figures of a run of this scenario.
     #[must_use]
-    pub fn of(measures: &Measures<'_>, scenario: &Scenario, names: &Names<'_>) -> Self {
-        let run = measures.run;
+    pub fn of(run: &Run<Tally>, scenario: &Scenario) -> Self {
+        let tally = &run.records;
         let replicas = run.replicas.len() as u32;
         let gpus = replicas * scenario.serving.tensor_parallel_size;
         let window_s = (run.window.until - run.window.from).secs();
-        let hit = compute::hits(measures, names);
-        let tasks = measures.tasks().filter(|task| !task.failed).count() as u64;
+        let hit = compute::hits(tally, &run.names);
+        let tasks = tally.tasks[0];
         let tp = scenario.serving.tensor_parallel_size;
         let recompute = hit.recompute_share.unwrap_or(0.0);
         Self {
             replicas,
             gpus,
             window_s,
-            units: compute::units(measures),
-            admission: compute::admission(measures),
-            latency: compute::latency(measures),
-            interactivity: compute::interactivity(measures),
-            ttft_bands: compute::ttft_bands(measures),
-            preemptions: compute::preemptions(measures),
+            units: compute::units(run),
+            admission: compute::admission(tally),
+            latency: compute::latency(tally),
+            interactivity: compute::interactivity(tally),
+            ttft_bands: compute::ttft_bands(tally),
+            preemptions: compute::preemptions(tally),
             kv: compute::kv_use(run, scenario),
             gpu: compute::gpu_use(run, tp, tasks, recompute),
-            throughput: compute::throughput(measures, tasks, gpus, window_s),
-            burst: compute::burst(measures),
+            throughput: compute::throughput(tally, gpus, window_s),
+            burst: compute::burst(run),
             cost: compute::cost(scenario, gpus, tasks, window_s),
             hit,
         }
     }
-}
-
-/// Names of a workload's tenants and models.
-#[derive(Clone, Copy, Debug)]
-pub struct Names<'a> {
-    /// By number in the call plans.
-    pub tenants: &'a [Name],
-    /// By number in the call plans.
-    pub models: &'a [Name],
 }

@@ -31,6 +31,15 @@ pub fn quantile_of_stats_files<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
     Some(sorted[((p * sorted.len() as f64) as usize).min(last)])
 }
 
+/// The rank, from 1, of the nearest-rank quantile `p` of `n` samples; there is at least one.
+///
+/// # Panics
+/// If `p` is not between 0 and 1.
+#[must_use]
+pub fn nearest_rank(p: f64, n: u64) -> u64 {
+    (ceil_of_share(p, n as f64) as u64).clamp(1, n.max(1))
+}
+
 /// `ceil(p * whole)`, where a product within rounding error of a whole number is that number.
 pub(super) fn ceil_of_share(p: f64, whole: f64) -> f64 {
     assert_share(p);

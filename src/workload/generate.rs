@@ -4,6 +4,7 @@
 //! length of the trace.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::people::{Person, Population, Start, Starts};
 use super::profile::{Key, Profile};
@@ -58,29 +59,35 @@ pub struct Made {
 
 /// Makes the trace, item by item.
 #[derive(Debug)]
-pub struct Generator<'a> {
-    request: &'a Request,
+pub struct Generator {
+    request: Arc<Request>,
     starts: Starts,
     /// Shared contexts that stand in the trace.
     declared: BTreeSet<Name>,
     waiting: VecDeque<Generated>,
 }
 
-impl<'a> Generator<'a> {
+impl Generator {
     /// Begins the trace that is asked for.
     #[must_use]
-    pub fn new(request: &'a Request) -> Self {
-        let Request { mix, population, seed, start_hour, .. } = request;
+    pub fn new(request: &Request) -> Self {
+        Self::owning(Arc::new(request.clone()))
+    }
+
+    /// The same where the request must live as long.
+    #[must_use]
+    pub fn owning(request: Arc<Request>) -> Self {
+        let Request { mix, population, seed, start_hour, .. } = &*request;
         Self {
-            request,
             starts: Starts::new(*population, mix, *seed, *start_hour),
+            request,
             declared: BTreeSet::new(),
             waiting: VecDeque::new(),
         }
     }
 
     fn make(&mut self, start: Start) {
-        let request = self.request;
+        let request = Arc::clone(&self.request);
         let has_classes = matches!(request.population, Population::Developers { .. });
         let person = Person::new(&request.mix, request.seed, start.person, has_classes);
         let profile = &request.mix[person.profile].0;
@@ -160,7 +167,7 @@ impl<'a> Generator<'a> {
     }
 }
 
-impl Iterator for Generator<'_> {
+impl Iterator for Generator {
     type Item = Generated;
 
     fn next(&mut self) -> Option<Generated> {

@@ -4,16 +4,18 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use serde_json::Value;
+use tempfile::TempDir;
 use tonnage::cli::Cli;
 use tonnage::config::scenario::{KEYS, Scenario};
 use tonnage::config::serving::UNMODELLED;
 use tonnage::fleet::Progress;
 use tonnage::report::Format;
-use tonnage::report::csv;
+use tonnage::report::csv::{Files, Rows};
 use tonnage::report::json::Json;
 use tonnage::sizing::case::Case;
 use tonnage::sizing::search::Search;
@@ -257,11 +259,10 @@ gpu = 'h100-sxm'
 max_model_len = 32768
 ";
 
-fn case() -> (Case, Vec<String>) {
+fn case() -> Case {
     let trace = canonical::read_from(TRACE.as_bytes(), "trace").unwrap();
     let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
-    let ids = trace.sessions.iter().map(|session| session.id.to_string()).collect();
-    (Case::new(scenario, &trace, &[]).unwrap(), ids)
+    Case::new(scenario, &trace, &[]).unwrap()
 }
 
 /// All keys of a JSON value. Nothing may be null or empty, or its keys would go unseen.
@@ -291,7 +292,7 @@ fn keys_of(value: &Value, at: &str, keys: &mut BTreeSet<String>) {
 
 #[test]
 fn every_key_of_the_json_is_explained() {
-    let (case, _) = case();
+    let case = case();
     let judged = case.judge(&case.run(1, &Progress::default()).unwrap());
     let mut keys = BTreeSet::new();
     let mut out = Vec::new();
@@ -308,15 +309,13 @@ fn every_key_of_the_json_is_explained() {
 
 #[test]
 fn every_column_of_the_tables_is_explained() {
-    let (case, ids) = case();
-    let run = case.run(1, &Progress::default()).unwrap();
-    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let (mut calls, mut tasks) = (Vec::new(), Vec::new());
-    csv::calls(&run, &case.workload, &ids, &mut calls).unwrap();
-    csv::tasks(&run, &case.stretches(&run), &ids, &mut tasks).unwrap();
+    let (progress, folder) = (Arc::default(), TempDir::new().unwrap());
+    let rows = Rows::new(Files::create(folder.path(), false).unwrap(), Arc::clone(&progress));
+    case().run_with(1, rows, &progress).unwrap().records.finish().unwrap();
     let page = Page::named("metrics.md");
-    for table in [calls, tasks] {
-        let text = String::from_utf8(table).unwrap();
+    for table in ["calls.csv", "tasks.csv"] {
+        let text = fs::read_to_string(folder.path().join(table)).unwrap();
+        assert!(text.lines().count() > 1);
         page.has_all(text.lines().next().unwrap().split(','));
     }
 }

@@ -16,9 +16,11 @@ use tonnage::engine::request::{Effect, Request, StepSummary};
 use tonnage::engine::step_time::{StepCost, StepSetup};
 use tonnage::engine::{Due, Engine, Stuck};
 use tonnage::fleet::admission::Limits;
+use tonnage::fleet::observer::{About, Observer};
 use tonnage::fleet::workload::Workload;
 use tonnage::fleet::{Progress, Run, Setup, run};
-use tonnage::observe::records::CallRecord;
+use tonnage::observe::records::{CallRecord, Records, TaskRecord, TurnRecord};
+use tonnage::sizing::case::Case;
 use tonnage::trace::check::Checker;
 use tonnage::trace::lineage::Path;
 use tonnage::trace::record::{
@@ -83,7 +85,6 @@ pub fn setup() -> Setup {
         seed: 1,
         warmup: Span::ZERO,
         window: None,
-        alone: None,
         every_step: true,
     }
 }
@@ -233,6 +234,39 @@ pub fn play_watched(setup: &Setup, trace: &Trace) -> (Run, Vec<StepSummary>) {
     assert_eq!(run.stuck, None);
     let steps = steps.borrow().clone();
     (run, steps)
+}
+
+/// Keeps everything, and asks for the time that tasks take alone.
+#[derive(Debug, Default)]
+pub struct Keeper(pub Records);
+
+impl Observer for Keeper {
+    fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+        self.0.call(call, about);
+    }
+
+    fn turn(&mut self, turn: &TurnRecord, about: &About<'_>) {
+        self.0.turn(turn, about);
+    }
+
+    fn task(&mut self, task: &TaskRecord, about: &About<'_>) {
+        self.0.task(task, about);
+    }
+
+    fn wants_alone(&self) -> bool {
+        true
+    }
+}
+
+/// Plays a case and keeps everything.
+pub fn kept(case: &Case, replicas: u32) -> Run {
+    case.run_with(replicas, Records::default(), &Progress::default()).unwrap()
+}
+
+/// How much longer each task took than alone.
+pub fn stretches(case: &Case, replicas: u32) -> Vec<Option<f64>> {
+    let run = case.run_with(replicas, Keeper::default(), &Progress::default()).unwrap();
+    run.records.0.tasks.iter().map(TaskRecord::stretch).collect()
 }
 
 /// The record of one call of a trace that was played once.

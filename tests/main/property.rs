@@ -170,7 +170,7 @@ fn any_engine() -> impl Strategy<Value = EngineConfig> {
     )
 }
 
-fn any_setup() -> impl Strategy<Value = Setup> {
+pub fn any_setup() -> impl Strategy<Value = Setup> {
     let router = prop::sample::select(RouterKind::ALL.map(|(_, kind)| kind).to_vec());
     (any_engine(), router, 1u32..=4, 0u64..1_000).prop_map(|(engine, router, replicas, seed)| {
         Setup { engine, router, replicas, seed, ..setup() }
@@ -260,7 +260,7 @@ fn check_calls(trace: &Trace, setup: &Setup, run: &Run) -> Result<(), TestCaseEr
     }
     let calls: usize = trace.sessions.iter().map(|session| session.calls.len()).sum();
     prop_assert_eq!(seen.len(), calls);
-    let cut_off = run.records.cut_off;
+    let cut_off = run.cut_off;
     prop_assert_eq!([cut_off.calls, cut_off.turns, cut_off.tasks], [0; 3]);
     Ok(())
 }

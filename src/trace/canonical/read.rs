@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use csv::ByteRecord;
 use rustc_hash::FxHashSet;
@@ -45,6 +47,16 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::io(path, "open", &error))?;
         Self::from_read(file, path.display().to_string())
+    }
+
+    /// The same, counting the bytes that were read of the file, before they are unpacked.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_counting(path: &Path, read: &Arc<AtomicU64>) -> Result<Self> {
+        let file = File::open(path).map_err(|error| Error::io(path, "open", &error))?;
+        let counting = Counting { file, read: Arc::clone(read) };
+        Self::from_read(counting, path.display().to_string())
     }
 
     /// Reads from anywhere; `display_name` stands for the file in errors.
@@ -254,6 +266,20 @@ impl Iterator for Reader {
             }
         }
         item.map(|item| item.map_err(|error| error.in_file(&self.file)))
+    }
+}
+
+/// A file, and how much of it was read.
+struct Counting {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
 }
 

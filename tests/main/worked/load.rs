@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use tonnage::config::scenario::{Load, LoadKind, Scenario};
 use tonnage::fleet::population::{Population, Start};
 use tonnage::fleet::workload::Workload;
-use tonnage::fleet::{Progress, Run, Setup};
+use tonnage::fleet::{Run, Setup};
 use tonnage::sizing::case::Case;
 use tonnage::trace::record::{Call, Trace};
 use tonnage::units::{Span, Time, Tokens};
 
-use super::super::given::{With, call, lasting, load, play, record, setup, trace, trace_with};
+use super::super::given::{
+    With, call, lasting, load, play, record, setup, stretches, trace, trace_with,
+};
 use super::{decoding, on_paper};
 
 /// A replica as a scenario sets it up, with so many blocks, and a context of 3,600 tokens.
@@ -25,9 +27,7 @@ fn case(trace: &Trace, blocks: u64) -> Case {
 }
 
 fn stretch(trace: &Trace, blocks: u64) -> f64 {
-    let case = case(trace, blocks);
-    let run = case.run(1, &Progress::default()).unwrap();
-    let stretches = case.stretches(&run);
+    let stretches = stretches(&case(trace, blocks), 1);
     assert_eq!(stretches.len(), 1);
     stretches[0].unwrap()
 }
@@ -81,19 +81,18 @@ fn other_sessions_stretch_a_task() {
     let alone = vec![call(2_000, 50)];
     let crowd = trace((0..20).map(|_| (0, alone.clone())).collect());
     let case = case(&crowd, 4_000);
-    let run = case.run(1, &Progress::default()).unwrap();
-    let stretches = case.stretches(&run);
-    assert_eq!(stretches.len(), 20);
-    assert!(stretches.iter().all(|stretch| stretch.unwrap() > 1.1), "{stretches:?}");
-    let spread = case.run(20, &Progress::default()).unwrap();
-    let least = case.stretches(&spread).into_iter().flatten().fold(f64::MAX, f64::min);
+    let on_one = stretches(&case, 1);
+    assert_eq!(on_one.len(), 20);
+    assert!(on_one.iter().all(|stretch| stretch.unwrap() > 1.1), "{on_one:?}");
+    let least = stretches(&case, 20).into_iter().flatten().fold(f64::MAX, f64::min);
     assert!((least - 1.0).abs() < 1e-12, "one of them has a replica for itself: {least}");
 }
 
 const FIVE: LoadKind = LoadKind::Developers { developers: 5 };
 
 fn first_starts(setup: &Setup, workload: &Workload) -> Vec<Start> {
-    Population::new(&setup.load, workload, setup.seed, setup.warmup).first(workload)
+    let sessions = workload.sessions.len() as u32;
+    Population::new(&setup.load, sessions, setup.seed, setup.warmup).first()
 }
 
 #[test]
@@ -118,7 +117,7 @@ fn the_window_counts_what_completes_in_it_and_what_it_cuts_off() {
     let starts = first_starts(&setup, &Workload::new(&calls, &BTreeMap::new()));
     let into = |start: &Start| (4_000.0 - start.at.secs()) % 150.0;
     let under_way = starts.iter().filter(|start| into(start) < 100.0).count() as u64;
-    let cut_off = run.records.cut_off;
+    let cut_off = run.cut_off;
     assert_eq!([cut_off.calls, cut_off.turns, cut_off.tasks], [under_way; 3]);
     assert!((1..5).contains(&under_way), "{under_way} shows both kinds");
     // What had begun before the window is recorded, and not counted.
@@ -158,14 +157,12 @@ fn the_first_sessions_begin_within_the_warm_up_on_every_fleet() {
 
 #[test]
 fn who_plays_what_does_not_depend_on_how_fast_the_fleet_is() {
-    let calls = trace((0..7).map(|_| (0, vec![lasting(1)])).collect());
-    let workload = Workload::new(&calls, &BTreeMap::new());
     let mut load = load(FIVE);
     load.pause_sigma = 1.0;
     // The pauses and sessions of each developer: once all take turns, once one plays very fast.
     let told = |order: &mut dyn Iterator<Item = u32>| {
-        let mut people = Population::new(&load, &workload, 3, Span::from_secs(60));
-        people.first(&workload);
+        let mut people = Population::new(&load, 7, 3, Span::from_secs(60));
+        people.first();
         let mut told = vec![Vec::new(); 5];
         for (step, player) in order.enumerate() {
             let now = Time(step as u64 * 1_000);

@@ -9,7 +9,7 @@ use tonnage::sizing::case::Case;
 use tonnage::trace::record::{Call, Trace};
 use tonnage::units::{Span, Time, Tokens};
 
-use super::super::given::{With, call, lasting, play, record, setup, trace, trace_with};
+use super::super::given::{With, call, kept, lasting, play, record, setup, trace, trace_with};
 
 /// One replica without host time, and these lines.
 fn case(trace: &Trace, lines: &str) -> Case {
@@ -22,7 +22,7 @@ fn case(trace: &Trace, lines: &str) -> Case {
 }
 
 fn run(case: &Case) -> Run {
-    case.run(1, &Progress::default()).unwrap()
+    kept(case, 1)
 }
 
 fn seconds(run: &Run, session: u32, call: u32) -> f64 {
@@ -192,7 +192,8 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     let bytes = |seed: u64| {
         let case = case(&calls, &format!("{lines}[run]\nseed = {seed}\n"));
         let mut out = Vec::new();
-        Json.replay(&case, &case.judge(&run(&case)), &mut out).unwrap();
+        let run = case.run(1, &Progress::default()).unwrap();
+        Json.replay(&case, &case.judge(&run), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     let once = bytes(1);
@@ -214,7 +215,7 @@ fn the_warm_up_of_a_recorded_load_is_in_no_figure() {
     let run = run(&case);
     assert_eq!(run.records.calls.len(), 4);
     assert_eq!(run.window.from, Time(11_000_000_000));
-    let judged = case.judge(&run);
+    let judged = case.judge(&case.run(1, &Progress::default()).unwrap());
     assert_eq!(judged.figures.units.calls_failed_as_recorded, 3);
     assert_eq!(judged.figures.units.tasks, 3);
 }

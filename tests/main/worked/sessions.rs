@@ -126,7 +126,7 @@ fn a_failure_of_unknown_length_takes_no_time() {
 #[test]
 fn an_empty_output_is_sent_as_one_token_and_counted() {
     let run = played(vec![call(100, 0), call(100, 1).after("0")]);
-    assert_eq!((record(&run, 0, 0).output, run.empty_outputs), (Tokens(1), 1));
+    assert_eq!((record(&run, 0, 0).output, run.counts.empty_outputs), (Tokens(1), 1));
     assert_eq!(record(&run, 0, 0).itl_secs(), None);
 }
 
@@ -134,7 +134,7 @@ fn an_empty_output_is_sent_as_one_token_and_counted() {
 fn a_call_without_a_prompt_is_sent_with_one_token_and_counted() {
     let calls = trace(vec![(0, vec![call(0, 5)])]);
     let workload = tonnage::fleet::workload::Workload::new(&calls, &Default::default());
-    assert_eq!(workload.empty_prompts, 1);
+    assert_eq!(workload.counts.empty_prompts, 1);
     let run = play(&setup(), &calls);
     let call = record(&run, 0, 0);
     assert_eq!((call.prompt, call.prefilled, call.output), (Tokens(1), Tokens(1), Tokens(5)));

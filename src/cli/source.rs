@@ -1,0 +1,141 @@
+//! Where the sessions of a run come from: a file, the built-in trace, or a workload profile.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::generate;
+use super::progress::Extent;
+use crate::config::generated::{Generated, Starts};
+use crate::diag::Result;
+use crate::fleet::arrivals::Stream;
+use crate::fleet::feed::{Beside, Feed};
+use crate::sizing::case::Case;
+use crate::trace::canonical::{self, Reader};
+use crate::trace::record::{Item, Trace};
+use crate::units::Span;
+use crate::workload::generate as workload;
+use crate::workload::generate::{Generator, Request};
+use crate::workload::people::Population;
+
+/// The trace that comes with the built-in scenario.
+const BUNDLED_TRACE: &[u8] = include_bytes!("../../traces/bundled.csv.zst");
+const BUNDLED_NAME: &str = "built-in trace";
+
+/// Where sessions come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A canonical trace.
+    File(PathBuf),
+    /// The built-in trace.
+    BuiltIn,
+    /// Profiles.
+    Made(Arc<Request>),
+}
+
+impl Source {
+    /// Sessions of a profile, whose path counts from `folder`.
+    pub fn generated(generated: &Generated, folder: &Path, seed: u64) -> Result<Self> {
+        let name = &generated.profile;
+        let profile = match generate::is_path(name) {
+            true => generate::load(&folder.join(name).display().to_string())?,
+            false => generate::load(name)?,
+        };
+        let population = match generated.starts {
+            Starts::Steady { sessions, per_hour, users } => {
+                Population::Sessions { sessions, per_hour, users }
+            }
+            Starts::People { people, days } => Population::Developers { developers: people, days },
+        };
+        let tokens_per_s = generated.assume_tps;
+        let mix = vec![(profile, 1.0)];
+        Ok(Self::Made(Arc::new(Request { mix, population, seed, start_hour: 0, tokens_per_s })))
+    }
+
+    /// What a report says of it, where that is not a trace.
+    pub fn note(&self) -> Option<String> {
+        let Self::Made(request) = self else { return None };
+        let names: Vec<&str> = request.mix.iter().map(|(profile, _)| &*profile.name).collect();
+        let starts = match request.population {
+            Population::Sessions { sessions, per_hour, users } => {
+                format!("{sessions} sessions of {users} users, {per_hour} an hour")
+            }
+            Population::Developers { developers, days } => {
+                format!("{developers} people for {days} days")
+            }
+        };
+        Some(format!("synthetic sessions of the profile {}: {starts}", names.join(", ")))
+    }
+
+    /// All of it.
+    pub fn read(&self) -> Result<Trace> {
+        match self {
+            Self::File(path) => canonical::read_all(path),
+            Self::BuiltIn => canonical::read_from(BUNDLED_TRACE, BUNDLED_NAME),
+            Self::Made(request) => {
+                let mut trace = Trace::default();
+                for item in Generator::owning(Arc::clone(request)) {
+                    match made(item)? {
+                        Item::Context(context) => trace.contexts.push(context),
+                        Item::Session(session) => trace.sessions.push(session),
+                    }
+                }
+                Ok(trace)
+            }
+        }
+    }
+
+    /// Its sessions one by one, made ready on another thread if `beside`; and how far it goes.
+    pub fn stream(&self, case: &Case, beside: bool) -> Result<(Stream<'static>, Extent)> {
+        let (reader, extent) = match self {
+            Self::Made(request) => return Ok(stream_made(request, case, beside)),
+            Self::File(path) => {
+                let read = Arc::new(AtomicU64::new(0));
+                let reader = Reader::open_counting(path, &read)?;
+                let bytes = std::fs::metadata(path).map_or(0, |data| data.len());
+                (reader, Extent::Bytes { read, bytes })
+            }
+            Self::BuiltIn => (Reader::from_read(BUNDLED_TRACE, BUNDLED_NAME)?, Extent::Unknown),
+        };
+        let feed = feed(reader, case);
+        Ok((if beside { Box::new(on_a_thread(feed)) } else { Box::new(feed) }, extent))
+    }
+}
+
+fn made(item: workload::Generated) -> Result<Item> {
+    Ok(match item {
+        workload::Generated::Context(context, _) => Item::Context(context),
+        workload::Generated::Session(made) => Item::Session(made.session),
+    })
+}
+
+fn stream_made(request: &Arc<Request>, case: &Case, beside: bool) -> (Stream<'static>, Extent) {
+    let extent = match request.population {
+        Population::Developers { days, .. } => {
+            Extent::Time(Span::from_secs(u64::from(days) * 86_400))
+        }
+        Population::Sessions { sessions, per_hour, .. } => {
+            Extent::Time(Span::from_secs_f64(sessions as f64 / per_hour * 3_600.0))
+        }
+    };
+    let items = Generator::owning(Arc::clone(request)).map(made);
+    let feed = feed(items, case);
+    (if beside { Box::new(on_a_thread(feed)) } else { Box::new(feed) }, extent)
+}
+
+fn feed<I: Iterator<Item = Result<Item>>>(items: I, case: &Case) -> Feed<I> {
+    Feed::new(items, &case.scenario.models).with_alone(case.alone_times())
+}
+
+fn on_a_thread<I>(feed: Feed<I>) -> Beside
+where
+    I: Iterator<Item = Result<Item>> + Send + 'static,
+{
+    Beside::new(move |hand| {
+        for arrival in feed {
+            if !hand.over_to(arrival) {
+                break;
+            }
+        }
+    })
+}

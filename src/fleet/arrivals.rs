@@ -1,0 +1,136 @@
+//! Sessions that start as recorded, one after the other.
+//!
+//! They come in the order of their first dispatch, which is that of the trace. A held trace whose
+//! recorded times and gaps do not agree is put in that order; in one that is read while it is
+//! played that is found out too late, and the run ends with [`Failure::Unsorted`].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::workload::{Arrival, ContextPlan, Counts, Names, SessionPlan, Workload};
+use crate::diag::{Error, Result};
+use crate::units::Time;
+
+/// Sessions that are made ready one by one.
+pub type Stream<'a> = Box<dyn Iterator<Item = Result<Arrival>> + Send + 'a>;
+
+/// Where sessions come from.
+pub enum Sessions<'a> {
+    /// All of them are there.
+    Held(&'a Workload),
+    /// They come one by one and are forgotten when they are over. Only recorded starts can be
+    /// played from them.
+    Stream(Stream<'a>),
+    /// One session alone, from time 0, with every kept token in the cache: how fast the work can
+    /// go at all. Overrides the load.
+    Alone(&'a Arc<SessionPlan>, &'a [ContextPlan]),
+}
+
+/// Why sessions stopped coming.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A session was to start before another that had started: the recorded times do not agree
+    /// with the gaps. The whole trace must be held to play it.
+    Unsorted,
+    /// The trace could not be read on.
+    Input(Error),
+    /// There is more content than can be told apart.
+    TooMuchContent,
+}
+
+/// A session that starts next.
+#[derive(Clone, Debug)]
+pub(super) struct Next {
+    /// When its first call is dispatched.
+    pub(super) at: Time,
+    /// Its number in the trace.
+    pub(super) session: u32,
+    pub(super) plan: Arc<SessionPlan>,
+}
+
+/// What is known of the sessions of a run.
+pub(super) struct Arrivals<'a> {
+    source: Source<'a>,
+    open_loop: bool,
+    pub(super) contexts: Cow<'a, [ContextPlan]>,
+    pub(super) names: Cow<'a, Names>,
+    pub(super) counts: Counts,
+    last: Time,
+    pub(super) failure: Option<Failure>,
+}
+
+enum Source<'a> {
+    /// Sessions in the order of their first dispatch, the last one first.
+    Held(Vec<(Time, u32)>, &'a [Arc<SessionPlan>]),
+    Stream(Stream<'a>),
+    None,
+}
+
+impl<'a> Arrivals<'a> {
+    /// `recorded` says whether sessions start as recorded.
+    pub(super) fn new(sessions: Sessions<'a>, recorded: bool, open_loop: bool) -> Self {
+        let (source, contexts, names, counts) = match sessions {
+            Sessions::Held(workload) => {
+                let plans = workload.sessions.iter().zip(0..).filter(|_| recorded);
+                let starts =
+                    plans.map(|(plan, session)| (first_dispatch(plan, open_loop), session));
+                let mut order: Vec<(Time, u32)> = starts.collect();
+                order.sort_unstable();
+                order.reverse();
+                let source = Source::Held(order, &workload.sessions);
+                let names = Cow::Borrowed(&workload.names);
+                (source, Cow::Borrowed(&*workload.contexts), names, workload.counts)
+            }
+            Sessions::Stream(stream) => {
+                (Source::Stream(stream), Cow::Owned(Vec::new()), Cow::default(), Counts::default())
+            }
+            Sessions::Alone(_, contexts) => {
+                (Source::None, Cow::Borrowed(contexts), Cow::default(), Counts::default())
+            }
+        };
+        Self { source, open_loop, contexts, names, counts, last: Time::ZERO, failure: None }
+    }
+
+    /// The session that starts next.
+    pub(super) fn next(&mut self) -> Option<Next> {
+        match &mut self.source {
+            Source::None => None,
+            Source::Held(order, plans) => {
+                let (at, session) = order.pop()?;
+                Some(Next { at, session, plan: Arc::clone(&plans[session as usize]) })
+            }
+            Source::Stream(stream) => match stream.next()? {
+                Ok(arrival) => self.arrived(arrival),
+                Err(error) => {
+                    self.failure = Some(Failure::Input(error));
+                    None
+                }
+            },
+        }
+    }
+
+    fn arrived(&mut self, arrival: Arrival) -> Option<Next> {
+        let Arrival { plan, contexts, names, counts } = arrival;
+        self.contexts.to_mut().extend(contexts);
+        if names != Names::default() {
+            self.names.to_mut().extend(names);
+        }
+        let at = first_dispatch(&plan, self.open_loop);
+        if at < self.last {
+            self.failure = Some(Failure::Unsorted);
+            return None;
+        }
+        self.last = at;
+        let session = self.counts.sessions as u32;
+        self.counts.add(&counts);
+        Some(Next { at, session, plan })
+    }
+}
+
+fn first_dispatch(plan: &SessionPlan, open_loop: bool) -> Time {
+    let lead = match open_loop {
+        true => plan.calls.first().map_or(plan.lead, |call| call.offset),
+        false => plan.lead,
+    };
+    Time::ZERO + plan.at + lead
+}

@@ -1,0 +1,289 @@
+//! From recorded sessions to sessions that can be played, one by one in the order of the trace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{BasePlan, CallPlan, ContextPlan, Counts, Names, SessionPlan, Then};
+use crate::observe::records::Place;
+use crate::trace::record::{AfterEvent, Base, Call, Name, Session, SharedContext, Status};
+use crate::units::{Span, Tokens};
+
+/// A session with what came up in the trace before it and was not told yet.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The session.
+    pub plan: Arc<SessionPlan>,
+    /// Shared contexts; they are numbered on from those told before.
+    pub contexts: Vec<ContextPlan>,
+    /// Names; they are numbered on likewise.
+    pub names: Names,
+    /// What is in the session.
+    pub counts: Counts,
+}
+
+/// Makes sessions ready.
+#[derive(Debug)]
+pub struct Planner {
+    served: BTreeMap<Name, Name>,
+    contexts: FxHashMap<Name, u32>,
+    models: Numbers,
+    tenants: Numbers,
+    profiles: Numbers,
+    /// By number of a model group: the number of the model that answers it.
+    groups: Numbers,
+    model_of: Vec<u32>,
+    new_contexts: Vec<ContextPlan>,
+    /// Who waits for whom, in the order in which it is told: the calls waited for and who waits.
+    waits: Vec<(u32, Then)>,
+    counts: Counts,
+}
+
+impl Planner {
+    /// `models` maps model groups to served models; a group that is not in it is a served model of
+    /// its own.
+    #[must_use]
+    pub fn new(models: &BTreeMap<Name, Name>) -> Self {
+        Self {
+            served: models.clone(),
+            contexts: FxHashMap::default(),
+            models: Numbers::default(),
+            tenants: Numbers::default(),
+            profiles: Numbers::default(),
+            groups: Numbers::default(),
+            model_of: Vec::new(),
+            new_contexts: Vec::new(),
+            waits: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A shared context, whose base came before.
+    pub fn context(&mut self, context: &SharedContext) {
+        let number = self.contexts.len() as u32;
+        let plan = ContextPlan {
+            base: context.base.as_ref().map(|name| self.contexts[name]),
+            kept: context.kept_tokens,
+            tokens: context.prompt_tokens,
+            common: false,
+        };
+        self.contexts.insert(Name::clone(&context.name), number);
+        self.new_contexts.push(plan);
+    }
+
+    /// A checked session, whose contexts came before.
+    pub fn session(&mut self, session: &Session) -> Arrival {
+        self.counts =
+            Counts { sessions: 1, calls: session.calls.len() as u64, ..Counts::default() };
+        let mut plan = SessionPlan {
+            id: Name::clone(&session.id),
+            calls: Vec::with_capacity(session.calls.len()),
+            ..SessionPlan::default()
+        };
+        self.calls(session, &mut plan);
+        let first = session.calls.first();
+        plan.at = first.map_or(Span::ZERO, |call| call.at.saturating_sub(call.gap));
+        for (call, recorded) in plan.calls.iter_mut().zip(&session.calls) {
+            call.offset = recorded.at.saturating_sub(plan.at);
+        }
+        let at_once = session.calls.iter().filter(|call| call.after.is_empty());
+        plan.lead = at_once.map(|call| call.gap).min().unwrap_or_default();
+        self.link(&mut plan);
+        mark_where_it_goes_on(&mut plan.calls);
+        let names = Names {
+            models: self.models.take_new(),
+            tenants: self.tenants.take_new(),
+            profiles: self.profiles.take_new(),
+            groups: self.groups.take_new(),
+        };
+        let contexts = std::mem::take(&mut self.new_contexts);
+        Arrival { plan: Arc::new(plan), contexts, names, counts: self.counts }
+    }
+
+    fn calls(&mut self, session: &Session, plan: &mut SessionPlan) {
+        let mut lanes = LanePositions::default();
+        let mut turns: BTreeMap<u32, u32> = BTreeMap::new();
+        session.calls.iter().for_each(|call| *turns.entry(call.turn).or_default() += 1);
+        let mut models: Vec<u32> = Vec::new();
+        let mut last: Option<(&Call, u32)> = None;
+        for (number, call) in (0u32..).zip(&session.calls) {
+            let turn = match last {
+                Some((before, turn)) if before.turn == call.turn => turn,
+                _ => turns.range(..call.turn).count() as u32,
+            };
+            let place = lanes.place(call);
+            let ready = self.call(call, last.map(|(call, _)| call), plan, turn, place);
+            if ready.model > 0 && !models.contains(&ready.model) {
+                models.push(ready.model);
+            }
+            for after in &call.after {
+                let on_dispatch = after.event == AfterEvent::Dispatched;
+                self.waits.push((after.call, Then { call: number, on_dispatch }));
+            }
+            plan.after.extend(&call.after);
+            let failed = call.status == Status::Failed;
+            let duration = call.seen_duration.unwrap_or_default();
+            plan.failures.extend(failed.then_some((number, duration)));
+            let after_until = plan.after.len() as u32;
+            plan.calls.push(CallPlan { after_until, ..ready });
+            last = Some((call, turn));
+        }
+        plan.turn_calls = turns.into_values().collect();
+        // A call writes at most two segments, and a model that is not the first has its own.
+        plan.segments = 2 * plan.calls.len() as u32 * (1 + models.len() as u32);
+    }
+
+    fn call(
+        &mut self,
+        call: &Call,
+        before: Option<&Call>,
+        plan: &SessionPlan,
+        turn: u32,
+        place: Place,
+    ) -> CallPlan {
+        let failed = call.status == Status::Failed;
+        self.counts.empty_outputs += u64::from(!failed && call.output_tokens == Tokens::ZERO);
+        self.counts.empty_prompts += u64::from(!failed && call.prompt_tokens == Tokens::ZERO);
+        self.counts.failures_without_duration += u64::from(failed && call.seen_duration.is_none());
+        let last = before.zip(plan.calls.last());
+        // Names of calls in a row are nearly always the same text, and the same copy of it.
+        let same = |name: fn(&Call) -> &Name, number: fn(&CallPlan) -> u32| {
+            let (before, plan) = last?;
+            Arc::ptr_eq(name(before), name(call)).then(|| number(plan))
+        };
+        let model = same(|call| &call.model, |plan| plan.model);
+        let tenant = same(|call| &call.tenant, |plan| plan.tenant);
+        let profile = same(|call| &call.profile, |plan| plan.profile);
+        let model = model.unwrap_or_else(|| self.model(&call.model));
+        let base = match &call.base {
+            Base::None => BasePlan::None,
+            Base::Call(call) => BasePlan::Call(*call),
+            Base::Shared(name) => BasePlan::Context(self.contexts[name]),
+        };
+        let switches = match base {
+            BasePlan::Call(base) => plan.calls[base as usize].model != model,
+            _ => false,
+        };
+        CallPlan {
+            gap: call.gap,
+            offset: Span::ZERO,
+            kept: small(call.kept_tokens),
+            goes_on: 0,
+            prompt: small(call.prompt_tokens.max(Tokens(1))),
+            output: small(call.output_tokens.max(Tokens(1))),
+            base,
+            continued_by: 0,
+            turn,
+            lane: call.lane,
+            tenant: tenant.unwrap_or_else(|| self.tenants.of(&call.tenant)),
+            profile: profile.unwrap_or_else(|| self.profiles.of(&call.profile)),
+            model,
+            priority: call.priority,
+            after_until: 0,
+            then_until: 0,
+            place: if switches { place.and(Place::MODEL_SWITCH) } else { place },
+            finish: call.finish,
+            failed,
+        }
+    }
+
+    /// The model that answers a group.
+    fn model(&mut self, group: &Name) -> u32 {
+        let number = self.groups.of(group) as usize;
+        if number == self.model_of.len() {
+            let served = self.served.get(group).unwrap_or(group).clone();
+            self.model_of.push(self.models.of(&served));
+        }
+        self.model_of[number]
+    }
+
+    /// Tells every call who waits for it: first those that wait for its dispatch, in order.
+    fn link(&mut self, plan: &mut SessionPlan) {
+        self.waits.sort_by_key(|(call, then)| (*call, !then.on_dispatch));
+        let mut waits = self.waits.drain(..).peekable();
+        plan.then.reserve_exact(waits.len());
+        for (number, call) in (0u32..).zip(&mut plan.calls) {
+            while let Some((_, then)) = waits.next_if(|(waited_for, _)| *waited_for == number) {
+                plan.then.push(then);
+            }
+            call.then_until = plan.then.len() as u32;
+        }
+    }
+}
+
+/// Counts of tokens in a trace are at most [`crate::trace::check::TOKENS_MAX`].
+fn small(tokens: Tokens) -> u32 {
+    u32::try_from(tokens.0).unwrap_or(u32::MAX)
+}
+
+/// Numbers of names, in the order in which they are met.
+#[derive(Debug, Default)]
+struct Numbers {
+    by_name: FxHashMap<Name, u32>,
+    new: Vec<Name>,
+}
+
+impl Numbers {
+    fn of(&mut self, name: &Name) -> u32 {
+        if let Some(number) = self.by_name.get(name) {
+            return *number;
+        }
+        let number = self.by_name.len() as u32;
+        self.by_name.insert(Name::clone(name), number);
+        self.new.push(Name::clone(name));
+        number
+    }
+
+    fn take_new(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.new)
+    }
+}
+
+/// Tells every call where most of the calls that continue it, directly or not, part from it.
+fn mark_where_it_goes_on(calls: &mut [CallPlan]) {
+    let mut followers = vec![1u32; calls.len()];
+    let mut most = vec![0u32; calls.len()];
+    // A call's base stands before it.
+    for call in (0..calls.len()).rev() {
+        let BasePlan::Call(base) = calls[call].base else { continue };
+        let base = base as usize;
+        calls[base].continued_by += 1;
+        followers[base] += followers[call];
+        if followers[call] > most[base] {
+            most[base] = followers[call];
+            calls[base].goes_on = calls[call].kept;
+        }
+    }
+}
+
+/// Where in its turn or its lane the next call stands.
+#[derive(Default)]
+struct LanePositions {
+    turn: Option<u32>,
+    calls_of_turn: u32,
+    seen_lanes: rustc_hash::FxHashSet<u32>,
+}
+
+impl LanePositions {
+    fn place(&mut self, call: &Call) -> Place {
+        if call.lane > 0 {
+            return match self.seen_lanes.insert(call.lane) {
+                true => Place::SUBAGENT_FIRST,
+                false => Place::SUBAGENT_LATER,
+            };
+        }
+        let first_of_session = self.turn.is_none();
+        if self.turn != Some(call.turn) {
+            self.turn = Some(call.turn);
+            self.calls_of_turn = 0;
+        }
+        self.calls_of_turn += 1;
+        match self.calls_of_turn {
+            1 if first_of_session => Place::FIRST_OF_TURN,
+            1 => Place::FIRST_OF_TURN.and(Place::TURN_BOUNDARY),
+            2 => Place::SECOND_OF_TURN,
+            _ => Place::LATER_IN_TURN,
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What is added up while a run goes on, so that no record need be kept: sums, samples by
+//! quantity, and how far each target is met.
+//!
+//! Only what ends in the measured window counts. Percentiles are known to within 0.1 %, whatever
+//! the size of the run; whether a target is met is known exactly, because its bound is known
+//! before.
+
+use super::slo::{Metric, Quantity, Slo, Verdict};
+use crate::diag::Result;
+use crate::fleet::observer::{About, Observer};
+use crate::fleet::workload::{CallPlan, Names};
+use crate::observe::records::{CallOutcome, CallRecord, Place, TaskRecord, TurnRecord};
+use crate::stats::Samples;
+use crate::units::Span;
+
+mod target;
+
+use target::TargetTally;
+
+/// Prompt bands of the time to first token: name, shortest prompt inside, shortest above.
+pub(super) const BANDS: [(&str, u64, u64); 5] = [
+    ("0-8k", 0, 8_000),
+    ("8k-32k", 8_000, 32_000),
+    ("32k-64k", 32_000, 64_000),
+    ("64k-128k", 64_000, 128_000),
+    ("128k+", 128_000, u64::MAX),
+];
+
+/// Everything that is added up.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    pub(super) calls: CallSums,
+    /// Turns without a failed call, and with one.
+    pub(super) turns: [u64; 2],
+    /// Tasks likewise.
+    pub(super) tasks: [u64; 2],
+    pub(super) latency: LatencySamples,
+    /// By band, and by whether half of the prompt was cached; times to first token.
+    pub(super) bands: [[Samples; 2]; BANDS.len()],
+    pub(super) hit: HitSum,
+    /// By kind of place, in the order of [`Place::ALL`].
+    pub(super) segments: [HitSum; Place::ALL.len()],
+    /// By number.
+    pub(super) tenants: Vec<HitSum>,
+    /// By number.
+    pub(super) models: Vec<HitSum>,
+    targets: Vec<TargetTally>,
+    asks_for_stretch: bool,
+}
+
+/// Sums over calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallSums {
+    pub(super) completed: u64,
+    pub(super) rejected: u64,
+    pub(super) refused: u64,
+    pub(super) recorded_failures: u64,
+    pub(super) compacted: u64,
+    pub(super) http_503: u64,
+    pub(super) retries: u64,
+    pub(super) output: u64,
+    pub(super) prefilled: u64,
+    pub(super) recomputed: u64,
+    pub(super) preemptions: u64,
+    pub(super) preemptions_max: u32,
+    pub(super) lost: u64,
+}
+
+/// Samples by quantity: nanoseconds, billionths for the stretch, picoseconds for times per token.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LatencySamples {
+    pub(super) turn: Samples,
+    pub(super) turn_llm: Samples,
+    pub(super) task: Samples,
+    pub(super) task_llm: Samples,
+    pub(super) session: Samples,
+    pub(super) stretch: Samples,
+    pub(super) ttft: Samples,
+    pub(super) engine_ttft: Samples,
+    pub(super) queue: Samples,
+    pub(super) itl: Samples,
+    pub(super) e2e: Samples,
+    pub(super) e2e_per_token: Samples,
+}
+
+/// Hits over some calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HitSum {
+    pub(super) calls: u64,
+    pub(super) prompt: u64,
+    pub(super) cached: u64,
+    pub(super) ceiling: u64,
+}
+
+impl HitSum {
+    fn add(&mut self, call: &CallRecord) {
+        self.calls += 1;
+        self.prompt += call.prompt.0;
+        self.cached += call.cached.0;
+        self.ceiling += call.ceiling.0;
+    }
+}
+
+impl Tally {
+    /// Nothing added up yet, for these targets.
+    #[must_use]
+    pub fn new(targets: &[Slo]) -> Self {
+        Self {
+            calls: CallSums::default(),
+            turns: [0; 2],
+            tasks: [0; 2],
+            latency: LatencySamples::default(),
+            bands: Default::default(),
+            hit: HitSum::default(),
+            segments: Default::default(),
+            tenants: Vec::new(),
+            models: Vec::new(),
+            targets: targets.iter().map(TargetTally::new).collect(),
+            asks_for_stretch: targets.iter().any(|target| target.metric == Metric::Stretch),
+        }
+    }
+
+    /// How each target came out.
+    #[must_use]
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        self.targets.iter().map(TargetTally::verdict).collect()
+    }
+
+    fn answered(&mut self, call: &CallRecord, plan: &CallPlan) {
+        let sums = &mut self.calls;
+        sums.output += call.output.0;
+        sums.prefilled += call.prefilled.0;
+        sums.recomputed += call.recomputed().0;
+        let latency = &mut self.latency;
+        latency.ttft.add(call.ttft().0);
+        latency.engine_ttft.add((call.first_token - call.queued).0);
+        latency.queue.add(call.queue().0);
+        latency.e2e.add(call.e2e().0);
+        if let Some(gaps) = call.output.0.checked_sub(1).filter(|gaps| *gaps > 0) {
+            latency.itl.add(pico_per(call.last_token - call.first_token, gaps));
+        }
+        latency.e2e_per_token.add(pico_per(call.e2e(), call.output.0));
+        let band = BANDS.iter().position(|(.., below)| call.prompt.0 < *below);
+        let mostly_cached = call.cached.0 * 2 >= call.prompt.0;
+        self.bands[band.unwrap_or(BANDS.len() - 1)][usize::from(mostly_cached)].add(call.ttft().0);
+        self.hit.add(call);
+        for (sum, (kind, _)) in self.segments.iter_mut().zip(Place::ALL) {
+            if call.place.is(kind) {
+                sum.add(call);
+            }
+        }
+        at(&mut self.tenants, plan.tenant).add(call);
+        at(&mut self.models, plan.model).add(call);
+    }
+}
+
+fn at(sums: &mut Vec<HitSum>, number: u32) -> &mut HitSum {
+    let number = number as usize;
+    if sums.len() <= number {
+        sums.resize(number + 1, HitSum::default());
+    }
+    &mut sums[number]
+}
+
+/// Picoseconds for each of so many.
+fn pico_per(span: Span, number: u64) -> u64 {
+    match span.0.checked_mul(1_000) {
+        Some(pico) => (pico + number / 2) / number.max(1),
+        None => span.0 / number.max(1) * 1_000,
+    }
+}
+
+impl Observer for Tally {
+    fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+        if !about.window.holds(call.ended) {
+            return;
+        }
+        let plan = &about.plan.calls[call.call as usize];
+        let sums = &mut self.calls;
+        sums.compacted += u64::from(call.compacted);
+        sums.preemptions += u64::from(call.preemptions);
+        sums.preemptions_max = sums.preemptions_max.max(call.preemptions);
+        sums.lost += call.lost.0;
+        sums.http_503 += u64::from(call.refusals);
+        sums.retries += u64::from(call.refusals);
+        match call.outcome {
+            CallOutcome::Completed => {
+                sums.completed += 1;
+                self.answered(call, plan);
+            }
+            CallOutcome::Rejected => sums.rejected += 1,
+            CallOutcome::Refused => {
+                sums.refused += 1;
+                // After its last refusal the client does not ask again.
+                sums.retries -= 1;
+            }
+            CallOutcome::RecordedFailure => sums.recorded_failures += 1,
+        }
+        self.targets.iter_mut().for_each(|target| target.call(call, plan, about.names));
+    }
+
+    fn turn(&mut self, turn: &TurnRecord, about: &About<'_>) {
+        if !about.window.holds(turn.ended) {
+            return;
+        }
+        self.turns[usize::from(turn.failed)] += 1;
+        if turn.failed {
+            return;
+        }
+        self.latency.turn.add(turn.turn().0);
+        self.latency.turn_llm.add(turn.turn_llm().0);
+        for target in &mut self.targets {
+            target.unit(Quantity::Turn, turn.turn().secs(), about);
+            target.unit(Quantity::TurnLlm, turn.turn_llm().secs(), about);
+        }
+    }
+
+    fn task(&mut self, task: &TaskRecord, about: &About<'_>) {
+        if !about.window.holds(task.ended) {
+            return;
+        }
+        self.tasks[usize::from(task.failed)] += 1;
+        if task.failed {
+            return;
+        }
+        self.latency.task.add(task.task.0);
+        self.latency.task_llm.add(task.task_llm.0);
+        self.latency.session.add(task.session_span().0);
+        let stretch = task.stretch().filter(|_| self.asks_for_stretch);
+        if let Some(stretch) = stretch {
+            self.latency.stretch.add((stretch * 1e9).round() as u64);
+        }
+        for target in &mut self.targets {
+            target.unit(Quantity::Task, task.task.secs(), about);
+            target.unit(Quantity::TaskLlm, task.task_llm.secs(), about);
+            target.unit(Quantity::Session, task.session_span().secs(), about);
+            if let Some(stretch) = stretch {
+                target.unit(Quantity::Stretch, stretch, about);
+            }
+        }
+    }
+
+    fn wants_alone(&self) -> bool {
+        self.asks_for_stretch
+    }
+}
+
+/// Refuses a target about a tenant, model or profile that there is not.
+///
+/// # Errors
+/// The name, with those that exist.
+pub fn check_target(slo: &Slo, names: &Names) -> Result<()> {
+    target::check(slo, names)
+}

@@ -1,0 +1,199 @@
+//! How far one target is met, told exactly although percentiles are not.
+
+use crate::diag::{Error, Result};
+use crate::fleet::observer::About;
+use crate::fleet::workload::{CallPlan, Names};
+use crate::observe::records::{CallOutcome, CallRecord, Place};
+use crate::sizing::slo::{Asks, Filter, Op, Quantity, Segment, Share, Slo, SloSource, Verdict};
+use crate::stats::{Samples, nearest_rank};
+use crate::trace::record::Name;
+
+/// Samples are kept in billionths of their unit.
+const NANO: f64 = 1e9;
+
+/// What is known of a target so far.
+#[derive(Clone, Debug)]
+pub(super) struct TargetTally {
+    slo: Slo,
+    /// The number of the name that its filter gives, once it was met; and names looked through.
+    number: Option<u32>,
+    looked_through: usize,
+    samples: Samples,
+    /// Samples inside the bound, and the largest of them.
+    within: u64,
+    most_within: f64,
+    /// The least outside.
+    least_beyond: f64,
+    /// Of a share: the part and the whole.
+    part: u64,
+    whole: u64,
+}
+
+impl TargetTally {
+    pub(super) fn new(slo: &Slo) -> Self {
+        Self {
+            slo: slo.clone(),
+            number: None,
+            looked_through: 0,
+            samples: Samples::default(),
+            within: 0,
+            most_within: 0.0,
+            least_beyond: f64::INFINITY,
+            part: 0,
+            whole: 0,
+        }
+    }
+
+    pub(super) fn call(&mut self, call: &CallRecord, plan: &CallPlan, names: &Names) {
+        let quantity = match self.slo.metric.asks() {
+            Asks::Share(share) => {
+                if self.passes(call, plan, names) {
+                    self.count(share, call);
+                }
+                return;
+            }
+            Asks::Percentile(quantity) | Asks::InversePercentile(quantity) => quantity,
+        };
+        if call.outcome != CallOutcome::Completed {
+            return;
+        }
+        let sample = match quantity {
+            Quantity::Ttft => call.ttft().secs(),
+            Quantity::Queue => call.queue().secs(),
+            Quantity::E2ePerToken => call.e2e().secs() / call.output.as_f64(),
+            Quantity::Itl => match call.itl_secs() {
+                Some(secs) => secs,
+                None => return,
+            },
+            _ => return,
+        };
+        if self.passes(call, plan, names) {
+            self.sample(sample);
+        }
+    }
+
+    /// A turn or a task with this much of a quantity. It is its session's first call's tenant's and
+    /// profile's.
+    pub(super) fn unit(&mut self, quantity: Quantity, sample: f64, about: &About<'_>) {
+        if self.slo.metric.asks() != Asks::Percentile(quantity) {
+            return;
+        }
+        let Some(plan) = about.plan.calls.first() else { return };
+        let names = about.names;
+        let passes = match &self.slo.filter {
+            Some(Filter::Profile(_)) => self.is_named(plan.profile, &names.profiles),
+            Some(Filter::Tenant(_)) => self.is_named(plan.tenant, &names.tenants),
+            // The others narrow single calls; the language refuses them elsewhere.
+            _ => true,
+        };
+        if passes {
+            self.sample(sample);
+        }
+    }
+
+    fn sample(&mut self, sample: f64) {
+        self.samples.add((sample * NANO).round() as u64);
+        let within = match (self.slo.metric.asks(), self.slo.op) {
+            (Asks::InversePercentile(_), Op::AtLeast) => sample.recip() >= self.slo.bound,
+            (Asks::InversePercentile(_), Op::AtMost) => sample.recip() <= self.slo.bound,
+            (_, Op::AtMost) => sample <= self.slo.bound,
+            (_, Op::AtLeast) => sample >= self.slo.bound,
+        };
+        if within {
+            self.within += 1;
+            self.most_within = self.most_within.max(sample);
+        } else {
+            self.least_beyond = self.least_beyond.min(sample);
+        }
+    }
+
+    fn count(&mut self, share: Share, call: &CallRecord) {
+        match (share, call.outcome) {
+            (Share::Hit, CallOutcome::Completed) => {
+                self.part += call.cached.0;
+                self.whole += call.prompt.0;
+            }
+            (Share::Failed, CallOutcome::RecordedFailure) | (Share::Hit, _) => {}
+            (Share::Failed, outcome) => {
+                self.part += u64::from(outcome.is_failure());
+                self.whole += 1;
+            }
+        }
+    }
+
+    fn passes(&mut self, call: &CallRecord, plan: &CallPlan, names: &Names) -> bool {
+        match &self.slo.filter {
+            None => true,
+            Some(Filter::PromptBand { from, below }) => {
+                call.prompt >= *from && below.is_none_or(|below| call.prompt < below)
+            }
+            Some(Filter::Profile(_)) => self.is_named(plan.profile, &names.profiles),
+            Some(Filter::Tenant(_)) => self.is_named(plan.tenant, &names.tenants),
+            Some(Filter::Model(_)) => self.is_named(plan.model, &names.models),
+            Some(Filter::Segment(segment)) => call.place.is(place_of(*segment)),
+        }
+    }
+
+    /// Whether a number is that of the name in the filter.
+    fn is_named(&mut self, number: u32, names: &[Name]) -> bool {
+        let wanted = match &self.slo.filter {
+            Some(Filter::Profile(name) | Filter::Tenant(name) | Filter::Model(name)) => name,
+            _ => return true,
+        };
+        if self.number.is_none() && self.looked_through < names.len() {
+            let new = &names[self.looked_through..];
+            let place = new.iter().position(|name| **name == **wanted);
+            self.number = place.map(|place| (self.looked_through + place) as u32);
+            self.looked_through = names.len();
+        }
+        self.number == Some(number)
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        self.slo.evaluate(self)
+    }
+}
+
+impl SloSource for TargetTally {
+    /// The percentile as the histogram tells it, put on that side of the bound on which it is: so
+    /// many samples are inside.
+    fn percentile(&self, _: Quantity, q: f64, _: Option<&Filter>) -> Option<f64> {
+        let found = self.samples.quantile(q)? / NANO;
+        let rank = nearest_rank(q, self.samples.count());
+        Some(match self.within >= rank {
+            true => found.min(self.most_within),
+            false => found.max(self.least_beyond),
+        })
+    }
+
+    fn share(&self, _: Share, _: Option<&Filter>) -> Option<f64> {
+        (self.whole > 0).then(|| self.part as f64 / self.whole as f64)
+    }
+}
+
+/// Refuses a target about a name that there is not.
+pub(super) fn check(slo: &Slo, names: &Names) -> Result<()> {
+    let (kind, name, names) = match &slo.filter {
+        Some(Filter::Profile(name)) => ("profile", name, &names.profiles),
+        Some(Filter::Tenant(name)) => ("tenant", name, &names.tenants),
+        Some(Filter::Model(name)) => ("model", name, &names.models),
+        _ => return Ok(()),
+    };
+    if names.iter().any(|known| **known == **name) {
+        return Ok(());
+    }
+    let known = names.iter().map(|name| &**name);
+    Err(Error::unknown(kind, name, known).in_field(&slo.text))
+}
+
+/// The kind of place that a segment of the target language means.
+fn place_of(segment: Segment) -> Place {
+    match segment {
+        Segment::TurnBoundary => Place::TURN_BOUNDARY,
+        Segment::FirstCall => Place::FIRST_OF_TURN,
+        Segment::SecondCall => Place::SECOND_OF_TURN,
+        Segment::LaterCalls => Place::LATER_IN_TURN,
+        Segment::ModelSwitch => Place::MODEL_SWITCH,
+        Segment::Subagent => Place::SUBAGENT_FIRST,
+    }
+}
