@@ -139,6 +139,13 @@ impl ExtentCache {
 
     fn insert_into(&mut self, segment: SegmentId, from: u32, to: u32, held: &mut Held) {
         let mark = held.mark;
+        if let Some(part) = held.parts.last_mut()
+            && (part.segment, part.to, part.mark) == (segment, from, mark)
+            && self.store.grow(part.last, segment, from, to, mark)
+        {
+            part.to = to;
+            return;
+        }
         let top = self.store.top(segment);
         let upto = top.map_or(from, |top| self.store[top].to.max(from));
         let mut last = NONE;

@@ -150,12 +150,14 @@ impl FastEngine {
     fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
         let block_size = self.scheduler.config().block_size;
         let free = self.scheduler.kv.free_blocks().0;
-        let ahead = self.lock.tick + 1 - (self.running.tick + 1);
+        let ahead = self.lock.tick - self.running.tick;
         let needed = |steps| {
             let chunk = chunk.map_or(0, |chunk| chunk.blocks(ahead, steps, block_size));
             self.lock.blocks_in(steps) + chunk
         };
-        if needed(steps) <= free {
+        let chunk_at_most = chunk.map_or(0, |chunk| chunk.blocks(ahead, steps, block_size));
+        let at_most = self.lock.blocks_in_at_most(steps).saturating_add(chunk_at_most);
+        if at_most <= free || needed(steps) <= free {
             return steps;
         }
         let (mut enough, mut too_many) = (0, steps);
