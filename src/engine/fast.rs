@@ -161,10 +161,10 @@ impl FastEngine {
         let price = self.price();
         effects.push(Effect::StepStarted(price.summary));
         let end = now + price.summary.span;
-        self.due = Some(Due::StepEnds(end));
         if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
             self.schedule(true, effects);
         }
+        self.await_end(end, self.running.tick);
         self.skip_ahead(end, &price);
     }
 
@@ -327,7 +327,14 @@ impl Engine for FastEngine {
             self.take_steps(skip.steps);
         }
         match self.due {
-            Some(Due::StepStarts(_)) => self.start_step(now, effects),
+            Some(Due::StepStarts(_)) => {
+                if !self.running.is_empty() {
+                    self.end_step(now, effects);
+                }
+                if self.due.is_some() {
+                    self.start_step(now, effects);
+                }
+            }
             Some(Due::StepEnds(_)) => self.end_step(now, effects),
             None => {}
         }
