@@ -192,7 +192,8 @@ mod tests {
                 let level = (at * step).min(capacity) / (1 + at % 3 / 2);
                 (level, Span(at % 5 * 7))
             });
-            let (mut each, mut together) = (TimeWeighted::new(capacity), TimeWeighted::new(capacity));
+            let (mut each, mut together) =
+                (TimeWeighted::new(capacity), TimeWeighted::new(capacity));
             levels.clone().for_each(|(level, span)| each.add(level, span));
             together.add_each(levels);
             assert_eq!(each, together);
