@@ -80,6 +80,7 @@ impl ExtentCache {
     }
 
     /// The number of the block that the token behind `tokens` tokens is in.
+    #[inline]
     fn whole(&self, tokens: Tokens) -> u32 {
         match self.shift {
             Some(shift) => (tokens.0 >> shift) as u32,
@@ -88,6 +89,7 @@ impl ExtentCache {
     }
 
     /// The blocks that belong to a run of a path: those whose last token it holds.
+    #[inline]
     fn range(&self, path: &Path, run: usize) -> (u32, u32) {
         let runs = path.runs();
         let from = run.checked_sub(1).map_or(0, |before| self.whole(runs[before].end));
@@ -139,6 +141,13 @@ impl ExtentCache {
 
     fn insert_into(&mut self, segment: SegmentId, from: u32, to: u32, held: &mut Held) {
         let mark = held.mark;
+        if let Some(part) = held.parts.last_mut()
+            && (part.segment, part.to, part.mark) == (segment, from, mark)
+            && self.store.grow(part.last, segment, from, to, mark)
+        {
+            part.to = to;
+            return;
+        }
         let top = self.store.top(segment);
         let upto = top.map_or(from, |top| self.store[top].to.max(from));
         let mut last = NONE;

@@ -23,12 +23,14 @@ use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
 mod locked;
 mod lockstep;
+mod prices;
 mod skip;
 mod skipping;
 #[cfg(test)]
 mod tests;
 
 use lockstep::LockStep;
+use prices::Prices;
 use skip::Skip;
 
 /// Blocks larger than this are never counted in lock step.
@@ -42,10 +44,13 @@ pub struct FastEngine {
     carry: Carry,
     /// The same of the steps' decodes.
     decode_carry: Carry,
+    prices: Prices,
     /// The batch that runs, if `due` is the end of a step.
-    running: FastBatch,
+    running: Box<FastBatch>,
     /// With async scheduling: the batch that runs next. Empty if there is none.
-    queued: FastBatch,
+    queued: Box<FastBatch>,
+    /// The one that is scheduled next; there is none while one is being scheduled.
+    spare: Option<Box<FastBatch>>,
     lock: LockStep,
     /// Whether lock step says how far those that decode are; else the scheduler does.
     locked: bool,
@@ -117,12 +122,14 @@ impl FastEngine {
         let counted = if config.block_size > BLOCK_SIZE_MAX { 1 } else { config.block_size };
         Self {
             lock: LockStep::new(counted, cost.empty_load().window()),
+            prices: Prices::new(config.max_num_batched_tokens.0),
             scheduler: Scheduler::with_cache(config),
             cost,
             carry: Carry::default(),
             decode_carry: Carry::default(),
-            running: FastBatch::default(),
-            queued: FastBatch::default(),
+            running: Box::default(),
+            queued: Box::default(),
+            spare: Some(Box::default()),
             locked: false,
             tangled: false,
             joining: Vec::new(),
@@ -154,10 +161,10 @@ impl FastEngine {
         let price = self.price();
         effects.push(Effect::StepStarted(price.summary));
         let end = now + price.summary.span;
-        self.due = Some(Due::StepEnds(end));
         if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
             self.schedule(true, effects);
         }
+        self.await_end(end, self.running.tick);
         self.skip_ahead(end, &price);
     }
 
@@ -184,8 +191,7 @@ impl FastEngine {
 
     /// Decides the next step: the one to run now, or the one after the batch in flight.
     fn schedule(&mut self, in_flight: bool, effects: &mut Vec<Effect>) {
-        let target = if in_flight { &mut self.queued } else { &mut self.running };
-        let mut target = std::mem::take(target);
+        let mut target = self.spare.take().unwrap_or_default();
         target.clear();
         self.lock.advance(1);
         target.tick = self.lock.tick;
@@ -203,11 +209,8 @@ impl FastEngine {
         if let Some((request, needed)) = target.batch.outgrown {
             self.give_up(request, StuckCause::Growth, needed);
         }
-        if in_flight {
-            self.queued = target;
-        } else {
-            self.running = target;
-        }
+        let place = if in_flight { &mut self.queued } else { &mut self.running };
+        self.spare = Some(std::mem::replace(place, target));
     }
 
     fn give_up(&mut self, head: RequestId, cause: StuckCause, needed: Blocks) {
@@ -218,27 +221,22 @@ impl FastEngine {
 
     fn price(&mut self) -> Price {
         let mut load = self.cost.empty_load();
-        let mut decode_load = self.cost.empty_load();
-        let FastBatch { members, contexts: (context, windowed), .. } = self.running;
+        let FastBatch { members, contexts: (context, windowed), .. } = *self.running;
         load.add_decodes(members, context, windowed);
-        decode_load.add_decodes(members, context, windowed);
-        let mut prefill_tokens = Tokens::ZERO;
         for row in &self.running.batch.rows {
             if row.decodes {
                 load.add_decode(row.computed_before.0 + 1);
-                decode_load.add_decode(row.computed_before.0 + 1);
             } else {
                 load.add_prefill(row.computed_before.0, row.tokens.0, row.emits);
-                prefill_tokens += row.tokens;
             }
         }
-        let ticks = self.cost.ticks(&load);
+        let ticks = self.prices.ticks(&self.cost, &load);
         let span = self.carry.step(ticks);
-        let (decode_ticks, decode_span) = match (load.decode_seqs(), prefill_tokens.0) {
+        let (decode_ticks, decode_span) = match (load.decode_seqs(), load.prefill_tokens()) {
             (_, 0) => (ticks, span),
             (0, _) => (Ticks::default(), Span::ZERO),
             _ => {
-                let ticks = self.cost.ticks(&decode_load);
+                let ticks = self.prices.decode_ticks(&self.cost, &load);
                 (ticks, self.decode_carry.step(ticks))
             }
         };
@@ -246,7 +244,7 @@ impl FastEngine {
             span,
             decode_span,
             decode_seqs: load.decode_seqs(),
-            prefill_tokens,
+            prefill_tokens: Tokens(load.prefill_tokens()),
             used_blocks: self.scheduler.kv().used_blocks(),
             running: self.scheduler.running() as u64,
             waiting: self.scheduler.waiting() as u64,
@@ -255,22 +253,23 @@ impl FastEngine {
     }
 
     fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        let mut batch = std::mem::take(&mut self.running);
         let mut iteration_tokens = 0;
-        let decoded = batch.members - batch.ghosts;
+        let decoded = self.running.members - self.running.ghosts;
         if decoded > 0 {
             let gap = now - self.last_update;
             let sum = u128::from(gap.0) * u128::from(decoded);
             self.metrics.inter_token_latency.add_all(gap.0, decoded, sum);
             iteration_tokens += decoded;
         }
-        self.end_members(batch.tick, effects);
-        for row in batch.batch.rows.iter().filter(|row| row.emits) {
-            iteration_tokens += self.end_row(now, row, effects);
+        self.end_members(self.running.tick, effects);
+        for at in 0..self.running.batch.rows.len() {
+            let row = self.running.batch.rows[at];
+            if row.emits {
+                iteration_tokens += self.end_row(now, &row, effects);
+            }
         }
         self.last_update = now;
-        batch.clear();
-        self.running = batch;
+        self.running.clear();
         self.metrics.steps += 1;
         self.metrics.iteration_tokens.add(iteration_tokens);
         let goes_on = self.scheduler.has_requests() || !self.queued.is_empty();
@@ -328,7 +327,14 @@ impl Engine for FastEngine {
             self.take_steps(skip.steps);
         }
         match self.due {
-            Some(Due::StepStarts(_)) => self.start_step(now, effects),
+            Some(Due::StepStarts(_)) => {
+                if !self.running.is_empty() {
+                    self.end_step(now, effects);
+                }
+                if self.due.is_some() {
+                    self.start_step(now, effects);
+                }
+            }
             Some(Due::StepEnds(_)) => self.end_step(now, effects),
             None => {}
         }

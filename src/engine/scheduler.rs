@@ -519,10 +519,12 @@ impl<C: BlockCache> Scheduler<C> {
     }
 
     pub(super) fn finish(&mut self, slot: Slot) {
-        let mut state = self.table[slot as usize].take().expect("a finished request is there");
+        let place = &mut self.table[slot as usize];
+        let state = place.as_mut().expect("a finished request is there");
         self.kv.release(&mut state.blocks);
         self.kv.release(&mut state.window);
-        self.let_go.push(state.blocks);
+        self.let_go.push(std::mem::take(&mut state.blocks));
+        *place = None;
         match self.running.iter().position(|&other| other == slot) {
             Some(at) => drop(self.running.remove(at)),
             // The token that ends it may come out after it was preempted.

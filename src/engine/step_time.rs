@@ -40,7 +40,7 @@ mod tests;
 mod ticks;
 
 pub use load::StepLoad;
-pub use ticks::{Carry, Series, Ticks};
+pub use ticks::{Carry, Series, Ticks, Walk};
 
 /// Bytes a millisecond at 1 TB/s.
 const TB_S: f64 = 1e9;

@@ -161,10 +161,9 @@ fn count_steps(usage: &mut ReplicaUse, run: &StepRun, levels: &[Level]) {
         used_blocks: Blocks::ZERO,
         waiting: run.waiting,
     };
-    let (mut steps, mut start) = (0, Span::ZERO);
+    let (mut walk, mut start) = (run.series.walk(), Span::ZERO);
     let spans = levels.iter().map(|level| {
-        steps += level.steps;
-        let end = run.series.sum(steps);
+        let end = walk.pass(level.steps);
         let span = end - start;
         start = end;
         (level.used_blocks, span)

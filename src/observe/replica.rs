@@ -119,9 +119,7 @@ impl ReplicaUse {
         }
         self.idle_until(at);
         self.idle_since = end;
-        for (used_blocks, span) in levels {
-            self.kv_blocks.add(used_blocks.0, span);
-        }
+        self.kv_blocks.add_each(levels.map(|(used_blocks, span)| (used_blocks.0, span)));
         self.busy += all.span;
         self.decode += all.decode_span;
         self.steps += steps;

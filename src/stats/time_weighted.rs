@@ -44,14 +44,57 @@ impl TimeWeighted {
         if span == Span::ZERO {
             return;
         }
-        let bin = match level.checked_mul(BINS) {
-            Some(thousandfold) => thousandfold.div_ceil(self.capacity) as u128,
-            None => (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)),
-        };
-        self.bins[bin as usize] += span;
+        self.bins[self.bin(level)] += span;
         self.total += span;
         self.area += u128::from(level) * u128::from(span.0);
         self.max = self.max.max(level);
+    }
+
+    /// The level stood at one after the other: the same as adding each, but faster where levels
+    /// that follow each other are near each other.
+    ///
+    /// # Panics
+    /// If a level is above the capacity.
+    pub fn add_each(&mut self, levels: impl Iterator<Item = (u64, Span)>) {
+        // The levels of the last bin, and what is still to be added to it.
+        let (mut bin, mut least, mut most, mut pending) = (0, 1, 0, Span::ZERO);
+        for (level, span) in levels {
+            if span == Span::ZERO {
+                assert!(level <= self.capacity, "level {level} is above the capacity");
+                continue;
+            }
+            if level < least || level > most {
+                assert!(level <= self.capacity, "level {level} is above the capacity");
+                self.bins[bin] += pending;
+                self.total += pending;
+                pending = Span::ZERO;
+                bin = self.bin(level);
+                (least, most) = self.levels_of(bin);
+            }
+            pending += span;
+            self.area += u128::from(level) * u128::from(span.0);
+            self.max = self.max.max(level);
+        }
+        self.bins[bin] += pending;
+        self.total += pending;
+    }
+
+    fn bin(&self, level: u64) -> usize {
+        let bin = match level.checked_mul(BINS) {
+            Some(thousandfold) => u128::from(thousandfold.div_ceil(self.capacity)),
+            None => (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)),
+        };
+        bin as usize
+    }
+
+    /// The least and the greatest level of a bin.
+    fn levels_of(&self, bin: usize) -> (u64, u64) {
+        let upto = |bin: u64| match bin.checked_mul(self.capacity) {
+            Some(product) => product / BINS,
+            None => (u128::from(bin) * u128::from(self.capacity) / u128::from(BINS)) as u64,
+        };
+        let bin = bin as u64;
+        (bin.checked_sub(1).map_or(0, |before| upto(before) + 1), upto(bin))
     }
 
     /// Adds everything that another level of the same capacity has seen.
@@ -139,6 +182,22 @@ mod tests {
         both.add(5, Span(4));
         one.absorb(&other);
         assert_eq!(one, both);
+    }
+
+    #[test]
+    fn one_after_the_other_is_each() {
+        for capacity in [1, 7, 999, 1_000, 1_001, 27_000, u64::MAX / 3] {
+            let step = capacity / 4_321 + 1;
+            let levels = (0..9_000u64).map(|at| {
+                let level = (at * step).min(capacity) / (1 + at % 3 / 2);
+                (level, Span(at % 5 * 7))
+            });
+            let (mut each, mut together) =
+                (TimeWeighted::new(capacity), TimeWeighted::new(capacity));
+            levels.clone().for_each(|(level, span)| each.add(level, span));
+            together.add_each(levels);
+            assert_eq!(each, together);
+        }
     }
 
     #[test]

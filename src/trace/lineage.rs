@@ -19,7 +19,12 @@
 //! assert_ne!(first.block_key(4, 16), second.block_key(4, 16)); // tokens 64..80 are not
 //! ```
 
+use smallvec::SmallVec;
+
 use crate::units::{SegmentId, Tokens};
+
+/// Runs that a path holds without memory of its own: few contexts have more.
+const INLINE_RUNS: usize = 4;
 
 /// A stretch of a context: the tokens from the end of the previous run up to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +42,7 @@ pub struct BlockKey(pub u64);
 /// The content of a context, from its start: runs in order, each of at least one token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    runs: Vec<Run>,
+    runs: SmallVec<[Run; INLINE_RUNS]>,
 }
 
 impl Path {
@@ -55,9 +60,7 @@ impl Path {
     #[must_use]
     pub fn prefix(&self, len: Tokens) -> Self {
         let whole = self.runs.partition_point(|run| run.end <= len);
-        // Nearly always one or two more follow.
-        let mut runs = Vec::with_capacity(whole + 3);
-        runs.extend_from_slice(&self.runs[..whole]);
+        let mut runs: SmallVec<[Run; INLINE_RUNS]> = SmallVec::from_slice(&self.runs[..whole]);
         let start = runs.last().map_or(Tokens::ZERO, |run| run.end);
         if let Some(cut) = self.runs.get(whole)
             && len > start

@@ -228,6 +228,26 @@ impl Store {
         }
     }
 
+    /// Adds blocks to an extent of this mark, if nothing else of the segment lies behind it or
+    /// beside it. False, with nothing done, if something does.
+    pub(super) fn grow(
+        &mut self,
+        at: u32,
+        segment: SegmentId,
+        from: u32,
+        to: u32,
+        mark: u64,
+    ) -> bool {
+        let extent = &mut self[at];
+        let is_its_own = (extent.segment, extent.to, extent.mark) == (segment, from, mark);
+        if !(is_its_own && extent.holders == 1 && extent.above == NONE && extent.is_only_copy()) {
+            return false;
+        }
+        extent.to = to;
+        self.contents += u64::from(to - from);
+        true
+    }
+
     /// Adds held blocks behind the last cached ones of a segment; gives their extent.
     pub(super) fn extend(&mut self, segment: SegmentId, from: u32, to: u32, mark: u64) -> u32 {
         self.contents += u64::from(to - from);

@@ -173,7 +173,7 @@ impl FastEngine {
 
     /// Serves the running list, then the queue. False, with nothing decided, if blocks are short.
     fn serve_running(&mut self, mut budget: u64, target: &mut FastBatch) -> bool {
-        let members = self.lock.blocks_at(self.lock.tick);
+        let members = self.lock.blocks_now();
         let chunk = self.partial.filter(|_| budget > 0).map(|slot| {
             let state = self.scheduler.state(slot);
             let tokens = (state.known() - state.computed).min(budget);

@@ -191,11 +191,15 @@ impl LockStep {
         (self.tick as i64 + self.members[slot as usize].offset) as u64
     }
 
-    /// Blocks that members take at a tick.
-    pub(super) fn blocks_at(&self, tick: u64) -> u64 {
+    /// The remainder of the offsets of those that take a block at a tick.
+    fn remainder(&self, tick: u64) -> usize {
         let phase = tick % self.block_size;
-        let remainder = if phase == 0 { 0 } else { self.block_size - phase };
-        u64::from(self.phases[remainder as usize])
+        if phase == 0 { 0 } else { (self.block_size - phase) as usize }
+    }
+
+    /// Blocks that members take in the last scheduling.
+    pub(super) fn blocks_now(&self) -> u64 {
+        u64::from(self.phases[self.remainder(self.tick)])
     }
 
     /// Ticks after which each member takes a block again.
@@ -206,8 +210,7 @@ impl LockStep {
     /// Blocks that members take at each tick from `tick` on.
     pub(super) fn blocks_from(&self, tick: u64) -> impl Iterator<Item = u64> + '_ {
         let last = self.phases.len() - 1;
-        let phase = (tick % self.block_size) as usize;
-        let mut remainder = if phase == 0 { 0 } else { self.phases.len() - phase };
+        let mut remainder = self.remainder(tick);
         std::iter::repeat_with(move || {
             let taken = u64::from(self.phases[remainder]);
             remainder = if remainder == 0 { last } else { remainder - 1 };
@@ -215,10 +218,25 @@ impl LockStep {
         })
     }
 
+    /// The most blocks that members may take in the next `ticks` schedulings.
+    pub(super) fn blocks_in_at_most(&self, ticks: u64) -> u64 {
+        (ticks / self.block_size + 1).saturating_mul(self.count)
+    }
+
     /// Blocks that members take in the next `ticks` schedulings.
     pub(super) fn blocks_in(&self, ticks: u64) -> u64 {
-        let some = (1..=ticks % self.block_size).map(|tick| self.blocks_at(self.tick + tick));
-        ticks / self.block_size * self.count + some.sum::<u64>()
+        let (cycles, rest) = (ticks / self.block_size, (ticks % self.block_size) as usize);
+        let sum = |phases: &[u32]| u64::from(phases.iter().sum::<u32>());
+        // From tick to tick the remainder falls by one.
+        let behind = self.remainder(self.tick + 1) + 1;
+        let some = match behind.checked_sub(rest) {
+            Some(from) => sum(&self.phases[from..behind]),
+            None => {
+                let from = self.phases.len() - (rest - behind);
+                sum(&self.phases[..behind]) + sum(&self.phases[from..])
+            }
+        };
+        cycles * self.count + some
     }
 
     /// The sum of the members' contexts in this tick's step, and the same up to the window.

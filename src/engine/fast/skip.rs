@@ -18,6 +18,8 @@ pub(super) struct Skip {
     pub(super) at: Time,
     /// How many of them there are.
     pub(super) steps: u64,
+    /// Whether the last of them decides otherwise than the others.
+    pub(super) open: bool,
     pub(super) series: Series,
     /// The decodes' part, if the steps also prefill.
     pub(super) decode: Option<Series>,

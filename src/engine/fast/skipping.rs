@@ -18,11 +18,7 @@ impl FastEngine {
         debug_assert!(self.skip.is_none(), "a skip begins in another");
         let Some(chunk) = self.repeated_rows() else { return };
         let (growth, windowed) = self.lock.growth();
-        let Some(steps) = self.equal_steps(chunk.as_ref()) else { return };
-        let steps = self.with_blocks(steps, chunk.as_ref());
-        if steps == 0 {
-            return;
-        }
+        let Some((steps, open)) = self.equal_steps(chunk.as_ref()) else { return };
         let slope = self.slope(chunk.as_ref(), growth, windowed);
         let mixed = chunk.is_some() && growth > 0;
         let decode = mixed.then(|| {
@@ -36,6 +32,7 @@ impl FastEngine {
         let skip = Skip {
             at: end,
             steps,
+            open,
             series: Series { rest: self.carry, first, slope },
             decode,
             tick: self.running.tick + 1,
@@ -45,8 +42,18 @@ impl FastEngine {
             used: price.summary.used_blocks.0,
             told: 0,
         };
-        self.due = Some(Due::StepEnds(skip.start(steps)));
         self.skip = Some(skip);
+        self.await_end(skip.start(steps), skip.tick + steps - 1);
+    }
+
+    /// The step of this tick runs next, or already, until `end`. If nothing comes out of it that
+    /// anybody could see, its end is taken in together with the start of the step behind it.
+    pub(super) fn await_end(&mut self, end: Time, tick: u64) {
+        let rows = &self.running.batch.rows;
+        let shows = rows.iter().any(|row| row.emits)
+            || !self.ending.is_empty()
+            || self.lock.next_end().is_some_and(|end| end <= tick);
+        self.due = Some(if shows { Due::StepEnds(end) } else { Due::StepStarts(end) });
     }
 
     /// The chunk that every step prefills, if the batches do nothing else but decode. `None` if
@@ -117,8 +124,28 @@ impl FastEngine {
         run.is_some_and(|run| !self.lock.writers.contains_key(&run.segment))
     }
 
+    /// How many steps behind the running one do the same, and whether what follows the last of
+    /// them is decided otherwise.
+    ///
+    /// With async scheduling the step behind the running one is decided already, and each step
+    /// decides the one after the next. A skip is *open* if its last step decides otherwise, and if
+    /// that can be made up for later: nobody is admitted or preempted then.
+    fn equal_steps(&self, chunk: Option<&Chunk>) -> Option<(u64, bool)> {
+        let decided = self.equal_schedulings(chunk)?;
+        let priced = self.equally_priced(chunk);
+        if self.scheduler.config().async_scheduling
+            && decided < priced
+            && self.admits_nobody(chunk.is_some())
+            && self.leaves_blocks(decided + 1, chunk)
+        {
+            return Some((decided + 1, true));
+        }
+        let steps = self.with_blocks(decided.min(priced), chunk);
+        (steps > 0).then_some((steps, false))
+    }
+
     /// How many more schedulings decide the same, blocks apart.
-    fn equal_steps(&self, chunk: Option<&Chunk>) -> Option<u64> {
+    fn equal_schedulings(&self, chunk: Option<&Chunk>) -> Option<u64> {
         let latest = self.lock.tick;
         let mut steps = u64::MAX;
         if let Some(end) = self.lock.next_end() {
@@ -135,39 +162,73 @@ impl FastEngine {
                 // A single token behind the prompt counts as a decode.
                 steps = steps.min(state.request.prompt.0.saturating_sub(chunk.before + 1));
             }
-            if let Some(window) = self.cost.empty_load().window() {
-                // The reach of the running step, as the load counts it.
-                let reach = 2 * chunk.before - chunk.tokens;
-                if reach < 2 * window {
-                    steps = steps.min((2 * window).saturating_sub(reach) / (2 * chunk.tokens));
-                }
-            }
         }
-        (steps > 0 && steps < u64::MAX).then_some(steps)
+        (steps < u64::MAX).then_some(steps)
     }
 
-    /// As many of the steps as there are blocks for.
-    fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
-        let block_size = self.scheduler.config().block_size;
-        let free = self.scheduler.kv.free_blocks().0;
-        let ahead = self.lock.tick + 1 - (self.running.tick + 1);
-        let needed = |steps| {
-            let chunk = chunk.map_or(0, |chunk| chunk.blocks(ahead, steps, block_size));
-            self.lock.blocks_in(steps) + chunk
+    /// How many steps behind the running one each take as much longer than the one before.
+    fn equally_priced(&self, chunk: Option<&Chunk>) -> u64 {
+        let (Some(chunk), Some(window)) = (chunk, self.cost.empty_load().window()) else {
+            return u64::MAX;
         };
-        if needed(steps) <= free {
+        // The reach of the running step, as the load counts it.
+        let reach = 2 * chunk.before - chunk.tokens;
+        if reach >= 2 * window {
+            return u64::MAX;
+        }
+        (2 * window - reach) / (2 * chunk.tokens)
+    }
+
+    /// Whether a scheduling with budget left would not admit anybody either, as the queue is. What
+    /// is prefilled meanwhile may be what the head of the queue lacks.
+    fn admits_nobody(&self, prefills: bool) -> bool {
+        let full = self.scheduler.running.len() >= self.scheduler.config().max_num_seqs;
+        let stays = |&head| !prefills && self.stays_blocked(head);
+        full || self.scheduler.waiting.front().is_none_or(stays)
+    }
+
+    /// As many of the schedulings as there are blocks for.
+    fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+        let free = self.scheduler.kv.free_blocks().0;
+        if self.blocks_at_most(steps, chunk) <= free || self.blocks(steps, chunk) <= free {
             return steps;
         }
         let (mut enough, mut too_many) = (0, steps);
         while too_many - enough > 1 {
             let middle = enough + (too_many - enough) / 2;
-            if needed(middle) <= free {
+            if self.blocks(middle, chunk) <= free {
                 enough = middle;
             } else {
                 too_many = middle;
             }
         }
         enough
+    }
+
+    /// Whether there are blocks for so many schedulings, the last of which may decide otherwise:
+    /// members that end leave their part of the budget to the chunk.
+    fn leaves_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> bool {
+        let block_size = self.scheduler.config().block_size;
+        let more = chunk.map_or(0, |_| self.lock.count() / block_size + 1);
+        let free = self.scheduler.kv.free_blocks().0;
+        self.blocks_at_most(steps, chunk).saturating_add(more) <= free
+            || self.blocks(steps, chunk) + more <= free
+    }
+
+    /// Blocks that so many more schedulings take.
+    fn blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+        self.lock.blocks_in(steps) + self.chunk_blocks(steps, chunk)
+    }
+
+    /// No less than that, told faster.
+    fn blocks_at_most(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+        self.lock.blocks_in_at_most(steps).saturating_add(self.chunk_blocks(steps, chunk))
+    }
+
+    fn chunk_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+        let Some(chunk) = chunk else { return 0 };
+        let decided = self.lock.tick - self.running.tick;
+        chunk.blocks(decided, steps, self.scheduler.config().block_size)
     }
 
     /// By how much each step is longer than the one before.
@@ -209,15 +270,25 @@ impl FastEngine {
         if let Some(decode) = &skip.decode {
             self.decode_carry = decode.rest_after(steps);
         }
-        self.scheduler.kv.take(self.lock.blocks_in(steps));
-        self.lock.advance(steps);
+        if skip.open && steps == skip.steps {
+            self.decide_equally(&skip, steps - 1);
+            self.decide_otherwise();
+        } else {
+            self.decide_equally(&skip, steps);
+        }
+    }
+
+    /// Schedules as many times what was scheduled before.
+    fn decide_equally(&mut self, skip: &Skip, times: u64) {
+        self.scheduler.kv.take(self.lock.blocks_in(times));
+        self.lock.advance(times);
         for batch in [&mut self.running, &mut self.queued] {
-            batch.tick += steps;
-            batch.contexts.0 += steps * members;
-            batch.contexts.1 += steps * skip.windowed;
+            batch.tick += times;
+            batch.contexts.0 += times * skip.members;
+            batch.contexts.1 += times * skip.windowed;
         }
         if let Some(chunk) = &skip.chunk {
-            let tokens = steps * chunk.tokens;
+            let tokens = times * chunk.tokens;
             for row in self.running.batch.rows.iter_mut().chain(&mut self.queued.batch.rows) {
                 row.computed_before.0 += tokens;
             }
@@ -227,6 +298,15 @@ impl FastEngine {
             let computed = state.computed;
             self.scheduler.take_blocks(chunk.slot, computed);
         }
+    }
+
+    /// The last step of an open skip has begun, and decided what follows it.
+    fn decide_otherwise(&mut self) {
+        std::mem::swap(&mut self.running, &mut self.queued);
+        self.queued.clear();
+        let mut effects = Vec::new();
+        self.schedule(true, &mut effects);
+        debug_assert!(effects.is_empty(), "a skip hides what somebody should see: {effects:?}");
     }
 
     /// Tells of the first `steps` of the skipped steps, as the queue is now.
@@ -250,14 +330,37 @@ impl FastEngine {
     pub(super) fn before_arrival(&mut self, now: Time, request: &Request) {
         let Some(skip) = self.skip else { return };
         let begun = skip.begun(now);
-        if !self.looks_at_queue() || !self.comes_first(request) {
-            self.tell_steps(begun);
+        if skip.open && begun == skip.steps {
+            // What follows was decided before.
+            self.take_steps(begun);
             return;
         }
+        if self.looks_at_queue() && self.comes_first(request) {
+            self.end_skip(now, begun);
+            return;
+        }
+        self.tell_steps(begun);
+        let full = self.scheduler.running.len() >= self.scheduler.config().max_num_seqs;
+        if skip.open && !full && self.comes_first(request) {
+            // Its last step may admit it.
+            let steps = skip.steps - 1;
+            if begun == steps {
+                self.end_skip(now, begun);
+            } else if let Some(skip) = &mut self.skip {
+                (skip.steps, skip.open) = (steps, false);
+                let (end, tick) = (skip.start(steps), skip.tick + steps - 1);
+                self.await_end(end, tick);
+            }
+        }
+    }
+
+    /// A skip ends with the steps that have begun.
+    fn end_skip(&mut self, now: Time, begun: u64) {
+        let Some(skip) = self.skip else { return };
         self.take_steps(begun);
         let end = skip.start(begun);
-        self.due = Some(Due::StepEnds(end));
-        if end == now {
+        self.await_end(end, self.running.tick);
+        if end == now && self.due == Some(Due::StepEnds(end)) {
             let mut effects = Vec::new();
             self.end_step(now, &mut effects);
             debug_assert!(effects.is_empty(), "something happens in a step that was skipped");

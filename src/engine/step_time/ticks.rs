@@ -81,6 +81,12 @@ impl Series {
         Ticks(self.exact(steps)).whole()
     }
 
+    /// A way through its steps, from the first on.
+    #[must_use]
+    pub fn walk(&self) -> Walk {
+        Walk { passed: u128::from(self.rest.0), next: self.first.0, slope: self.slope.0 }
+    }
+
     /// What is carried on behind its first `steps` steps.
     #[must_use]
     pub fn rest_after(&self, steps: u64) -> Carry {
@@ -115,6 +121,29 @@ impl Series {
     }
 }
 
+/// A way through the steps of a series.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    passed: u128,
+    next: u128,
+    slope: u128,
+}
+
+impl Walk {
+    /// Passes so many more steps: the time of all that were passed, as [`Series::sum`] tells it.
+    pub fn pass(&mut self, steps: u64) -> Span {
+        if steps == 1 {
+            self.passed += self.next;
+            self.next += self.slope;
+        } else {
+            let steps = u128::from(steps);
+            self.passed += steps * self.next + steps * steps.saturating_sub(1) / 2 * self.slope;
+            self.next += steps * self.slope;
+        }
+        Ticks(self.passed).whole()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +159,17 @@ mod tests {
             let span = carry.step(rest.first);
             assert_eq!(rest.sum(1), span);
             total += span;
+        }
+    }
+
+    #[test]
+    fn a_walk_passes_what_a_series_sums_up() {
+        let first = Ticks::from_ms(7.123_456_789_1);
+        let series = Series { rest: Carry(3_000_000_000), first, slope: Ticks(12_345_678_901) };
+        let (mut walk, mut steps) = (series.walk(), 0);
+        for next in [1, 1, 0, 5, 1, 700, 2] {
+            steps += next;
+            assert_eq!(walk.pass(next), series.sum(steps), "{steps} steps");
         }
     }
 
