@@ -6,10 +6,12 @@ use std::io::Write;
 use super::{Desk, data};
 
 /// A file of each format that is in the tests' data.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 9] = [
     ("azure", "azure/code.csv.gz"),
     ("mini-swe-agent", "mini-swe-agent/steps.csv.gz"),
     ("tracelab", "tracelab/round_trace.jsonl.gz"),
+    ("inference-lab", "inference-lab/sessions.jsonl"),
+    ("prefix-groups", "prefix-groups/requests.csv"),
     ("weka", "weka/mini.jsonl.gz"),
     ("spendlogs", "spendlogs/set-a.csv.gz"),
     ("spendlogs", "spendlogs/set-a.v2.json.gz"),
