@@ -259,3 +259,32 @@ proptest! {
         try_import(Format::MiniSweAgent, &desk.write("s", steps), false, outputs);
     }
 }
+
+#[test]
+fn bytes_behind_packed_rows_are_named_and_not_called_a_cut() {
+    use std::io::Write;
+    let desk = Desk::new();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(AZURE.as_bytes()).expect("it can be packed");
+    let packed = gzip.finish().expect("it can be packed");
+    let file = desk.write("more.gz", [&packed[..], b"\0\0\0\0"].concat());
+    let error = desk.refuse("azure", &file, &[]);
+    assert!(error.contains("bytes that are no gzip follow the compressed content"), "{error}");
+    let file = desk.write("less.gz", &packed[..packed.len() - 3]);
+    let error = desk.refuse("azure", &file, &[]);
+    assert!(!error.contains("no gzip") && error.contains("cut short"), "{error}");
+}
+
+#[test]
+fn a_trace_is_not_written_under_the_name_of_something_else() {
+    let desk = Desk::new();
+    let file = desk.write("good", AZURE);
+    for name in ["x.parquet", "x", "x.json", ".csv", "x.csv.bz2"] {
+        let output = desk.path(name);
+        let mut command = assert_cmd::Command::cargo_bin("tonnage").expect("it is built");
+        let done = command.args(["import", "azure"]).arg(&file).arg("-o").arg(&output).assert();
+        let error = String::from_utf8_lossy(&done.code(2).get_output().stderr).into_owned();
+        assert!(error.contains("written as .csv, .csv.gz or .csv.zst"), "{name}: {error}");
+        assert!(!output.exists());
+    }
+}
