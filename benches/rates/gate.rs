@@ -17,7 +17,7 @@ use super::{instructions, work};
 const LIMITS: &str = "benches/limits.toml";
 /// Sessions and calls of the loads that differ in the length of their contexts only.
 const SESSIONS: u64 = 40;
-const CALLS: u32 = 20;
+const CALLS: u32 = 40;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
