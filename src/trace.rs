@@ -4,6 +4,7 @@
 pub mod canonical;
 pub mod check;
 pub mod export;
+mod gunzip;
 pub mod import;
 pub mod lineage;
 pub mod meta;

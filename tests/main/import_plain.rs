@@ -325,3 +325,91 @@ fn tracelab_rounds_without_times_are_placed_and_counted() {
         assert!(said.contains(part), "{said}");
     }
 }
+
+#[test]
+fn requests_of_a_group_share_its_prefix() {
+    let desk = Desk::new();
+    let file = data("prefix-groups/requests.csv");
+    let (trace, said) = desk.import("prefix-groups", &file, &["--licence", "CC0-1.0"]);
+    assert!(said.contains("1024149 of prompts, 29921 of outputs"), "{said}");
+    assert_eq!(trace.contexts.len(), 40);
+    let context = trace.contexts.iter().map(|context| context.prompt_tokens.0);
+    assert!(context.into_iter().all(|tokens| tokens == 2048));
+    assert!(calls(&trace).all(|call| call.kept_tokens.0 == 2048 && call.base != Base::None));
+    assert_eq!(calls(&trace).next().map(|call| call.at), Some(secs("0.00148")));
+    let (alone, _) = desk.import("prefix-groups", &file, &["--no-sharing"]);
+    assert!(alone.contexts.is_empty() && calls(&alone).all(|call| call.base == Base::None));
+    let prompts = |trace: &Trace| calls(trace).map(|call| call.prompt_tokens).collect::<Vec<_>>();
+    assert_eq!(prompts(&alone), prompts(&trace));
+}
+
+#[test]
+fn a_group_has_its_longest_prefix_and_requests_the_part_they_name() {
+    let desk = Desk::new();
+    let text = "request_id,arrival_us,prefix_group,prefix_tokens,suffix_tokens,output_tokens,x\n\
+                late,2000000,b,64,6,1,\nfirst,1000000,a,100,10,5,\nthird,3000000,a,160,0,0,\n";
+    let (trace, said) = desk.import("prefix-groups", &desk.write("a", text), &["--keep-ids"]);
+    let declared: Vec<_> =
+        trace.contexts.iter().map(|context| (&*context.name, context.prompt_tokens.0)).collect();
+    assert_eq!(declared, [("a", 160), ("b", 64)]);
+    let rows: Vec<_> = trace
+        .sessions
+        .iter()
+        .map(|session| (&*session.id, session.calls[0].kept_tokens.0))
+        .collect();
+    assert_eq!(rows, [("first", 100), ("late", 64), ("third", 160)]);
+    assert!(said.contains("1 calls have no output") && said.contains("column \"x\""), "{said}");
+}
+
+#[test]
+fn inference_lab_steps_repeat_all_that_is_not_new() {
+    let desk = Desk::new();
+    let file = data("inference-lab/sessions.jsonl");
+    let (trace, said) = desk.import("inference-lab", &file, &["--keep-ids"]);
+    assert_eq!((trace.sessions.len(), calls(&trace).count()), (20, 298));
+    let new = calls(&trace).map(|call| (call.prompt_tokens - call.kept_tokens).0);
+    assert_eq!(new.sum::<u64>(), 619_368);
+    assert_eq!(calls(&trace).map(|call| call.prompt_tokens.0).sum::<u64>(), 6_995_225);
+    assert_eq!(&*trace.sessions[19].id, "s19");
+    assert_eq!(trace.sessions[19].calls[0].at, secs("37.945"));
+    assert!(said.contains("recorded times assumed"), "{said}");
+}
+
+#[test]
+fn sessions_without_a_start_are_staggered_and_claims_are_cut() {
+    let desk = Desk::new();
+    let text = concat!(
+        r#"{"id":"a","steps":[{"input":50,"new":40,"output":10},"#,
+        r#"{"input":100,"new":20,"output":0,"gap":4,"kind":"agent"},"#,
+        r#"{"input":30,"new":30,"output":1,"gap":61},{"input":40,"new":0,"output":1,"gap":1.5}]}"#,
+        "\n",
+        r#"{"id":"none","steps":[]}"#,
+        "\n",
+        r#"{"id":"b","steps":[{"input":9,"new":9,"output":1,"kind":"user"}]}"#,
+        "\n"
+    );
+    let file = desk.write("a", text);
+    let (trace, said) = desk.import("inference-lab", &file, &["--stagger", "7"]);
+    let rows: Vec<_> = calls(&trace)
+        .map(|call| (call.kept_tokens.0, call.gap.secs_text(), call.cause, call.turn))
+        .collect();
+    let row = |kept, gap: &str, cause, turn| (kept, gap.to_owned(), cause, turn);
+    let expected = [
+        row(0, "0", Cause::User, 0),
+        row(60, "4", Cause::Tool, 0),
+        row(0, "61", Cause::User, 1),
+        row(31, "1.5", Cause::Tool, 1),
+        row(0, "0", Cause::User, 0),
+    ];
+    assert_eq!(rows, expected);
+    assert_eq!(trace.sessions[1].calls[0].at, secs("7"));
+    for part in [
+        "sessions read     3",
+        "1 have no step",
+        "2 sessions start one after the other",
+        "1 first steps whose prompt is not all new",
+        "2 steps that repeat more than there was",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}

@@ -100,6 +100,9 @@ fn argument(setting: Setting) -> Arg {
             .value_name("TOKENS")
             .help("Tokens in a block of the origin [default: 512 for mooncake, 16 for bailian]")
             .value_parser(value_parser!(u64).range(1..=1_000_000)),
+        Setting::NoSharing => arg
+            .help("Let prompts share nothing: the groups are not read")
+            .action(ArgAction::SetTrue),
     }
 }
 
@@ -158,6 +161,7 @@ fn take(options: &mut Options, setting: Setting, matches: &ArgMatches) {
         Setting::MaxContext => options.max_context = value(matches, name).map(Tokens),
         Setting::MaxSpan => options.max_span = value(matches, name),
         Setting::BlockSize => options.block_size = value(matches, name),
+        Setting::NoSharing => options.no_sharing = matches.get_flag(name),
     }
 }
 

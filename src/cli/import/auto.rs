@@ -71,7 +71,11 @@ impl Auto {
             Kind::BurstGpt => self.import(Format::BurstGpt, &found),
             Kind::MiniSweAgent => self.import(Format::MiniSweAgent, &found),
             Kind::TraceLab => self.import(Format::TraceLab, &found),
-            Kind::Mooncake | Kind::Bailian | Kind::AgenticMooncake => match found.kind.format() {
+            Kind::Mooncake
+            | Kind::Bailian
+            | Kind::AgenticMooncake
+            | Kind::InferenceLab
+            | Kind::PrefixGroups => match found.kind.format() {
                 Some(format) => self.import(format, &found),
                 None => Err(Error::new(format!("{} cannot be imported", found.what))
                     .in_file(self.args.files[0].display())),

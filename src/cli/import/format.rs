@@ -111,6 +111,7 @@ fn value_text(setting: Setting, options: &Options) -> Option<String> {
         Setting::MaxContext => options.max_context.map(|tokens| format!(" {tokens}")),
         Setting::MaxSpan => options.max_span.map(|span| format!(" {}", span.secs_text())),
         Setting::BlockSize => options.block_size.map(|tokens| format!(" {tokens}")),
+        Setting::NoSharing => options.no_sharing.then(String::new),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, Cursor, Read};
 
 use crate::diag::{Error, Result};
+use crate::trace::gunzip::Gunzip;
 
 /// Any source of bytes.
 pub(super) type Source = Box<dyn Read + Send>;
@@ -20,8 +21,7 @@ const LOOK: usize = 4096;
 pub(super) fn text(source: Source) -> Result<Source> {
     let (head, source) = peek(source, ZSTD.len())?;
     let plain: Source = if head.starts_with(GZIP) {
-        // Several members one after the other are one file: `cat a.gz b.gz`.
-        Box::new(flate2::bufread::MultiGzDecoder::new(BufReader::new(source)))
+        Box::new(Gunzip::new(BufReader::new(source)))
     } else if head.starts_with(ZSTD) {
         Box::new(zstd::Decoder::new(source).map_err(|error| unreadable(&error))?)
     } else {

@@ -17,7 +17,7 @@ impl NewText {
     /// Starts a file that [`finish`](Self::finish) will put at `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let out = Out::File(Box::new(NewFile::create(path)?));
-        let encoder = Encoder::new(out, Compression::of(path));
+        let encoder = Encoder::new(out, Compression::of_text(path));
         let encoder = encoder.map_err(|error| Error::io(path, "write", &error))?;
         Ok(Self { encoder, path: path.to_owned() })
     }

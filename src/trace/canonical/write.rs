@@ -25,14 +25,33 @@ pub enum Compression {
     Zstd,
 }
 
+/// What the name of a trace may end with.
+const ENDINGS: [(&str, Compression); 3] =
+    [(".csv", Compression::None), (".csv.gz", Compression::Gzip), (".csv.zst", Compression::Zstd)];
+
 impl Compression {
-    /// What the end of a file's name asks for.
-    #[must_use]
-    pub fn of(path: &Path) -> Self {
+    /// What the end of the name of any text asks for.
+    pub(super) fn of_text(path: &Path) -> Self {
         match path.extension().and_then(OsStr::to_str) {
             Some("gz") => Self::Gzip,
             Some("zst") => Self::Zstd,
             _ => Self::None,
+        }
+    }
+
+    /// What the end of a trace's name asks for.
+    ///
+    /// # Errors
+    /// If it is none of `.csv`, `.csv.gz` and `.csv.zst`: the file would not be what it is called.
+    pub fn of(path: &Path) -> Result<Self> {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let fits = |(ending, _): &&(&str, Self)| {
+            name.strip_suffix(ending).is_some_and(|stem| !stem.is_empty())
+        };
+        match ENDINGS.iter().find(fits) {
+            Some((_, compression)) => Ok(*compression),
+            None => Err(Error::new("a trace is written as .csv, .csv.gz or .csv.zst, by its name")
+                .in_file(path.display())),
         }
     }
 }
@@ -48,13 +67,14 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'static> {
-    /// A trace at `path`, compressed as its name says (`.gz`, `.zst`, else plain).
+    /// A trace at `path`, compressed as its name says.
     ///
     /// # Errors
-    /// If no file can be made beside `path`.
+    /// If its name does not end as that of a trace, or no file can be made beside `path`.
     pub fn create(path: &Path) -> Result<Self> {
+        let compression = Compression::of(path)?;
         let out = Out::File(Box::new(NewFile::create(path)?));
-        Self::new(out, Compression::of(path), path.display().to_string())
+        Self::new(out, compression, path.display().to_string())
     }
 }
 

@@ -13,13 +13,12 @@ use serde_json::Value;
 
 use super::blocks::{
     Delivery, IdList, LastBlock, MILLISECOND, Names, NodeId, SECS_MAX, Sharing, blank, blocks,
-    count, objects, origin, required, text, time, wrong,
+    count, lengths, meta, objects, origin, required, text, time, wrong,
 };
 use super::{Count, Done, Job, Options, Report};
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
-use crate::trace::meta::Meta;
 use crate::trace::record::{AfterEvent, Name};
 use crate::units::{Span, Tokens};
 
@@ -127,7 +126,7 @@ pub fn read(job: &Job, sink: &mut dyn Sink) -> Result<Done> {
     broken.map_or(Ok(()), Err)?;
     read?;
     let (block_size, last_block, priorities) =
-        (found.block_size, found.last_block.found(), found.priorities);
+        (found.block_size, found.last_block, found.priorities);
     let delivered = found.deliver(job, &mut report, sink)?;
     report.assumed.extend([
         Count::new(delivered.assumed, "server times assumed, as they were not recorded"),
@@ -137,15 +136,7 @@ pub fn read(job: &Job, sink: &mut dyn Sink) -> Result<Done> {
         ),
         Count::new(priorities, "rows with a priority, whose scale is not known: it was not read"),
     ]);
-    let meta = Meta {
-        source: Some(format!("Agentic Mooncake trace: {}", job.file_names())),
-        licence: job.options.licence.clone(),
-        start: delivered.date,
-        origin_block_size: Some(block_size),
-        partial_block: Some(last_block),
-        notes: report.notes(),
-        ..Meta::default()
-    };
+    let meta = meta(job, "Agentic Mooncake trace", delivered.date, block_size, last_block, &report);
     Ok(Done { meta, report })
 }
 
@@ -235,10 +226,7 @@ impl Found {
         let not_before = time(row.not_before_ms.as_ref(), "not_before_ms", MILLISECOND, LATEST)?;
         let api_time = row.recorded_api_time_ms.as_ref().filter(|value| !value.is_null());
         let api_time = time(api_time, "recorded_api_time_ms", MILLISECOND, SECS_MAX)?;
-        let prompt =
-            required(count(row.input_length.as_ref(), "input_length", 1)?, "input_length")?;
-        let output = count(row.output_length.as_ref(), "output_length", 0)?;
-        let output = Tokens(required(output, "output_length")?);
+        let (prompt, output) = lengths(row.input_length.as_ref(), row.output_length.as_ref())?;
         let IdList(ids) = required(row.hash_ids, "hash_ids")?;
         let dependencies = row.dependencies.iter().enumerate().map(|(number, dependency)| {
             dependency.check().map_err(|error| {
@@ -254,11 +242,10 @@ impl Found {
             let error = Error::new(format!("the play has a request `{request}` already"));
             return Err(error.in_field("request_id"));
         }
-        self.last_block.check(blocks(&ids), prompt, self.block_size)?;
+        self.last_block.check(blocks(&ids), prompt.0, self.block_size)?;
         // Nothing below fails, so a bad row leaves no trace.
         let number = known.unwrap_or_else(|| self.new_play(&play));
         self.priorities += u64::from(row.priority.is_some_and(|priority| !priority.is_null()));
-        let prompt = Tokens(prompt);
         let end = self.sharing.add(self.plays[number as usize].1, number, &ids, prompt);
         self.by_id.insert((number, request), self.requests.len() as u32);
         self.requests.push(Request {

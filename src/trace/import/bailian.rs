@@ -11,14 +11,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blocks::{
-    Delivery, IdList, LastBlock, Names, NodeId, SECOND, Sharing, blank, blocks, count, objects,
-    origin, required, text, time, wrong,
+    Delivery, IdList, LastBlock, Names, NodeId, SECOND, Sharing, blank, blocks, count, lengths,
+    meta, objects, origin, required, text, time, wrong,
 };
 use super::{Count, Done, Job, Options, Report};
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
-use crate::trace::meta::Meta;
 use crate::trace::record::{After, AfterEvent, Call, Name};
 use crate::units::{Span, Tokens};
 
@@ -68,22 +67,14 @@ pub fn read(job: &Job, sink: &mut dyn Sink) -> Result<Done> {
     if found.requests.is_empty() {
         return Err(Error::new("no row is left to import"));
     }
-    let (block_size, last_block) = (found.block_size, found.last_block.found());
+    let (block_size, last_block) = (found.block_size, found.last_block);
     let followers = found.requests.iter().filter(|request| request.parent.is_some()).count();
     report.assumed.extend([
         Count::new(found.orphans, "requests whose parent is not above them: they begin a session"),
         Count::new(followers as u64, "server times assumed, as the trace has none"),
     ]);
     let start = found.deliver(&job.options, &mut report, sink)?;
-    let meta = Meta {
-        source: Some(format!("Qwen-Bailian trace: {}", job.file_names())),
-        licence: job.options.licence.clone(),
-        start,
-        origin_block_size: Some(block_size),
-        partial_block: Some(last_block),
-        notes: report.notes(),
-        ..Meta::default()
-    };
+    let meta = meta(job, "Qwen-Bailian trace", start, block_size, last_block, &report);
     Ok(Done { meta, report })
 }
 
@@ -123,10 +114,7 @@ impl Found {
         let parent = parent_chat(row.parent_chat_id.as_ref())?;
         let at = time(row.timestamp.as_ref(), "timestamp", SECOND, LATEST)?;
         let at = required(at, "timestamp")?;
-        let prompt = count(row.input_length.as_ref(), "input_length", 1)?;
-        let prompt = required(prompt, "input_length")?;
-        let output = count(row.output_length.as_ref(), "output_length", 0)?;
-        let output = Tokens(required(output, "output_length")?);
+        let (prompt, output) = lengths(row.input_length.as_ref(), row.output_length.as_ref())?;
         let turn = count(row.turn.as_ref(), "turn", 0)?.unwrap_or(1);
         let turn = u32::try_from(turn).unwrap_or(u32::MAX).saturating_sub(1);
         let kind = text(row.kind.as_ref(), "type")?.unwrap_or_default();
@@ -136,7 +124,7 @@ impl Found {
                 Error::new(format!("the request {chat} is given twice")).in_field("chat_id")
             );
         }
-        self.last_block.check(blocks(&ids), prompt, self.block_size)?;
+        self.last_block.check(blocks(&ids), prompt.0, self.block_size)?;
         // Nothing below fails, so a bad row leaves no trace.
         let known = parent.and_then(|parent| self.by_chat.get(&parent)).copied();
         let known = known.filter(|row| self.requests[*row as usize].at <= at);
@@ -148,7 +136,6 @@ impl Found {
                 self.sessions - 1
             }
         };
-        let prompt = Tokens(prompt);
         let end = self.sharing.add(self.space, session, &ids, prompt);
         self.by_chat.insert(chat, self.requests.len() as u32);
         let kind = self.names.get(kind);

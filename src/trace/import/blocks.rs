@@ -14,11 +14,11 @@ mod tree;
 mod whole;
 
 pub(super) use fields::{
-    MILLISECOND, SECOND, SECS_MAX, TOKENS_MAX, count, names, required, text, time, wrong,
+    MILLISECOND, SECOND, SECS_MAX, TOKENS_MAX, count, lengths, names, required, text, time, wrong,
 };
 pub(super) use ids::{IdList, IdRun, blocks};
 pub(super) use rows::{object, objects};
-pub(super) use session::{Delivery, Names, PERSON_PAUSE, blank, origin};
+pub(super) use session::{Delivery, Names, PERSON_PAUSE, blank, meta, origin};
 pub(super) use share::Sharing;
 pub(super) use tree::NodeId;
 pub(super) use whole::LastBlock;

@@ -46,6 +46,10 @@ pub enum Kind {
     MiniSweAgent,
     /// TraceLab's rounds.
     TraceLab,
+    /// Sessions of inference-lab.
+    InferenceLab,
+    /// Single requests with shared prefixes.
+    PrefixGroups,
 }
 
 impl Kind {
@@ -64,6 +68,8 @@ impl Kind {
             Self::BurstGpt => "burstgpt",
             Self::MiniSweAgent => "mini-swe-agent",
             Self::TraceLab => "tracelab",
+            Self::InferenceLab => "inference-lab",
+            Self::PrefixGroups => "prefix-groups",
         }
     }
 

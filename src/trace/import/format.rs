@@ -1,8 +1,11 @@
 //! The formats that can be imported, by name.
 
-use super::Setting::{AssumeTps, BlockSize, KeepIds, MaxContext, MaxSpan, Only, Outputs, Stagger};
+use super::Setting::{
+    AssumeTps, BlockSize, KeepIds, MaxContext, MaxSpan, NoSharing, Only, Outputs, Stagger,
+};
 use super::{
-    Read, Setting, agentic_mooncake, azure, bailian, burstgpt, mini_swe, mooncake, tracelab, weka,
+    Read, Setting, agentic_mooncake, azure, bailian, burstgpt, inference_lab, mini_swe, mooncake,
+    prefix_groups, tracelab, weka,
 };
 
 /// Defines the formats: variant, name, what it is, the settings that it heeds, its reader.
@@ -63,6 +66,10 @@ formats! {
         [Outputs, AssumeTps, KeepIds], tracelab::read;
     Azure, "azure", "Azure LLM inference traces of 2023 and 2024 (CSV)", [], azure::read;
     BurstGpt, "burstgpt", "BurstGPT (CSV)", [Outputs, AssumeTps, KeepIds], burstgpt::read;
+    InferenceLab, "inference-lab", "Sessions of the simulator inference-lab (JSONL)",
+        [Stagger, AssumeTps, KeepIds], inference_lab::read;
+    PrefixGroups, "prefix-groups", "Single requests whose prompts begin alike by group (CSV)",
+        [KeepIds, NoSharing], prefix_groups::read;
 }
 
 impl Format {

@@ -5,10 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flate2::bufread::MultiGzDecoder;
-
 use super::Progress;
 use crate::diag::{Error, Result};
+use crate::trace::gunzip::Gunzip;
 
 /// Longer than any row or session; what exceeds it is no text of lines.
 const LINE_BYTES_MAX: u64 = 1 << 28;
@@ -98,7 +97,7 @@ fn unpack<R: Read + Send + 'static>(mut file: BufReader<R>) -> io::Result<Input>
     let (gzip, zstd) = (magic.starts_with(GZIP_MAGIC), magic.starts_with(ZSTD_MAGIC));
     let file = io::Cursor::new(magic).chain(file);
     Ok(if gzip {
-        Box::new(BufReader::new(MultiGzDecoder::new(file)))
+        Box::new(BufReader::new(Gunzip::new(file)))
     } else if zstd {
         Box::new(BufReader::new(zstd::Decoder::with_buffer(file)?))
     } else {

@@ -9,14 +9,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blocks::{
-    Delivery, IdList, LastBlock, MILLISECOND, NodeId, PERSON_PAUSE, Sharing, blank, blocks, count,
-    objects, origin, required, time, wrong,
+    Delivery, IdList, LastBlock, MILLISECOND, NodeId, PERSON_PAUSE, Sharing, blank, blocks,
+    lengths, meta, objects, origin, required, time, wrong,
 };
 use super::{Count, Done, Job, Options, Report};
 use crate::diag::{Error, Result};
 use crate::trace::canonical::Sink;
 use crate::trace::check::numbered_id;
-use crate::trace::meta::Meta;
 use crate::trace::record::{After, AfterEvent, Call, Cause, Name};
 use crate::units::{Span, Tokens};
 
@@ -68,22 +67,14 @@ pub fn read(job: &Job, sink: &mut dyn Sink) -> Result<Done> {
         return Err(Error::new("no row is left to import"));
     }
     let (block_size, last_block, priorities) =
-        (found.block_size, found.last_block.found(), found.priorities);
+        (found.block_size, found.last_block, found.priorities);
     let (start, assumed) = found.deliver(&job.options, &mut report, sink)?;
     report.assumed.extend([
         Count::new(assumed.times, "calls without a timestamp: it follows from the delay"),
         Count::new(assumed.ends, "server times assumed, as the trace has none"),
         Count::new(priorities, "rows with a priority, whose scale is not known: it was not read"),
     ]);
-    let meta = Meta {
-        source: Some(format!("Mooncake trace: {}", job.file_names())),
-        licence: job.options.licence.clone(),
-        start,
-        origin_block_size: Some(block_size),
-        partial_block: Some(last_block),
-        notes: report.notes(),
-        ..Meta::default()
-    };
+    let meta = meta(job, "Mooncake trace", start, block_size, last_block, &report);
     Ok(Done { meta, report })
 }
 
@@ -128,10 +119,7 @@ impl Found {
     fn add(&mut self, row: RawRow) -> Result<()> {
         let at = time(row.timestamp.as_ref(), "timestamp", MILLISECOND, LATEST)?;
         let delay = time(row.delay.as_ref(), "delay", MILLISECOND, DELAY_MAX)?;
-        let prompt = count(row.input_length.as_ref(), "input_length", 1)?;
-        let prompt = required(prompt, "input_length")?;
-        let output = count(row.output_length.as_ref(), "output_length", 0)?;
-        let output = Tokens(required(output, "output_length")?);
+        let (prompt, output) = lengths(row.input_length.as_ref(), row.output_length.as_ref())?;
         let IdList(ids) = required(row.hash_ids, "hash_ids")?;
         let name = session_name(row.session_id.as_ref())?;
         let known = name.as_ref().and_then(|name| self.by_name.get(name)).copied();
@@ -144,7 +132,7 @@ impl Found {
             let allowed = format!("{} or later, as in the row before", at_least.millis());
             return Err(Error::found(at.millis(), allowed).in_field("timestamp"));
         }
-        self.last_block.check(blocks(&ids), prompt, self.block_size)?;
+        self.last_block.check(blocks(&ids), prompt.0, self.block_size)?;
         // Nothing below fails, so a bad row leaves no trace.
         let session = known.map_or(self.names.len() as u32, |(number, _)| number);
         if known.is_none() {
@@ -154,7 +142,6 @@ impl Found {
             self.by_name.insert(name, (session, at.unwrap_or(at_least)));
         }
         self.priorities += u64::from(row.priority.is_some_and(|priority| !priority.is_null()));
-        let prompt = Tokens(prompt);
         let end = self.sharing.add(self.space, session, &ids, prompt);
         self.turns.push(Turn { session, at, delay, prompt, output, end });
         Ok(())

@@ -29,6 +29,8 @@ pub struct Options {
     pub max_span: Option<Span>,
     /// Tokens in a block, where the files do not tell; if not given, what is usual for the format.
     pub block_size: Option<u64>,
+    /// Whether prompts of different sessions share nothing, whatever the files say.
+    pub no_sharing: bool,
     /// Licence of the data.
     pub licence: Option<String>,
 }
@@ -45,6 +47,7 @@ impl Default for Options {
             max_context: None,
             max_span: None,
             block_size: None,
+            no_sharing: false,
             licence: None,
         }
     }
@@ -118,11 +121,13 @@ pub enum Setting {
     MaxSpan,
     /// [`Options::block_size`].
     BlockSize,
+    /// [`Options::no_sharing`].
+    NoSharing,
 }
 
 impl Setting {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Stagger,
         Self::Outputs,
         Self::AssumeTps,
@@ -131,6 +136,7 @@ impl Setting {
         Self::MaxContext,
         Self::MaxSpan,
         Self::BlockSize,
+        Self::NoSharing,
     ];
 
     /// Its name on the command line, without the dashes.
@@ -145,6 +151,7 @@ impl Setting {
             Self::MaxContext => "max-context",
             Self::MaxSpan => "max-span-s",
             Self::BlockSize => "block-size",
+            Self::NoSharing => "no-sharing",
         }
     }
 }

@@ -4,8 +4,8 @@
 //! the rest is inferred by rules that `docs/spendlogs.md` lists, and the [`Report`] counts what
 //! rests on which of them.
 //!
-//! The work goes through stages, one file each: [`open`] finds out what a file is; `table_form` and
-//! `json_form` read rows into the [`rows::Collector`]; `group` makes sessions of them; `calls`
+//! The work goes through stages, one file each: `open` finds out what a file is; `table_form` and
+//! `json_form` read rows into the `rows::Collector`; `group` makes sessions of them; `calls`
 //! finds, one session at a time, lanes (`lanes`), waits and turns (`flow`) and lineage (`lineage`).
 //! Rows are held in a buffer and then in temporary files (`spool`), so memory does not grow with
 //! them.

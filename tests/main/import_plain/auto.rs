@@ -6,10 +6,12 @@ use std::io::Write;
 use super::{Desk, data};
 
 /// A file of each format that is in the tests' data.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 9] = [
     ("azure", "azure/code.csv.gz"),
     ("mini-swe-agent", "mini-swe-agent/steps.csv.gz"),
     ("tracelab", "tracelab/round_trace.jsonl.gz"),
+    ("inference-lab", "inference-lab/sessions.jsonl"),
+    ("prefix-groups", "prefix-groups/requests.csv"),
     ("weka", "weka/mini.jsonl.gz"),
     ("spendlogs", "spendlogs/set-a.csv.gz"),
     ("spendlogs", "spendlogs/set-a.v2.json.gz"),
@@ -109,4 +111,36 @@ fn what_cannot_be_told_or_imported_is_refused() {
     let whole = fs::read(data("azure/code.csv.gz")).expect("it is there");
     let said = desk.refuse("auto", &desk.write("cut.gz", &whole[..whole.len() / 2]), &[]);
     assert!(said.contains("the file may be cut short or damaged"), "{said}");
+}
+
+#[test]
+fn what_is_clearly_no_row_in_a_folder_is_named_and_left_out() {
+    let desk = Desk::new();
+    let folder = desk.path("calls");
+    fs::create_dir_all(&folder).expect("it can be made");
+    let rows = data("spendlogs/derived-1.60-shape.csv");
+    fs::copy(&rows, folder.join("rows.csv")).expect("it can be copied");
+    desk.run("spendlogs", &folder, &[]).success();
+    let alone = fs::read(desk.path("out.csv")).expect("it was written");
+    fs::write(folder.join("README.md"), "# Calls\n").expect("it can be written");
+    fs::write(folder.join("sums.sha256"), "00  rows.csv\n").expect("it can be written");
+    for format in ["spendlogs", "auto"] {
+        let done = desk.run(format, &folder, &[]).success();
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        for name in ["README.md", "sums.sha256"] {
+            let line = said.lines().find(|line| line.contains(name));
+            assert!(line.is_some_and(|line| line.contains("left out")), "{name}: {said}");
+        }
+        assert_eq!(fs::read(desk.path("out.csv")).expect("it was written"), alone);
+    }
+    fs::remove_file(desk.path("out.csv")).expect("it is there");
+    fs::remove_file(desk.path("out.meta.json")).expect("it is there");
+    // What has the name of rows must be rows.
+    fs::write(folder.join("notes.txt"), "nothing\n").expect("it can be written");
+    let error = desk.refuse("spendlogs", &folder, &[]);
+    assert!(error.contains("notes.txt"), "{error}");
+    fs::remove_file(folder.join("notes.txt")).expect("it is there");
+    fs::remove_file(folder.join("rows.csv")).expect("it is there");
+    let error = desk.refuse("spendlogs", &folder, &[]);
+    assert!(error.contains("holds no files of rows"), "{error}");
 }

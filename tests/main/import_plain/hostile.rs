@@ -23,6 +23,14 @@ const ROUNDS: &str = concat!(
     "\n"
 );
 
+const GROUPS: &str = "request_id,arrival_us,prefix_group,prefix_tokens,suffix_tokens,output_tokens\n\
+                      0,1480,18,2048,1287,250\n1,205886,25,2048,2509,216\n2,205887,,0,9,1\n";
+const SESSIONS: &str = concat!(
+    r#"{"id":"a","start_s":1.5,"steps":[{"input":100,"new":100,"output":20,"kind":"user"},"#,
+    r#"{"input":130,"new":10,"output":5,"gap":2.5,"kind":"tool"}]}"#,
+    "\n"
+);
+
 /// A row that is bad, and what is said of it.
 type BadRow = (String, &'static str);
 
@@ -66,6 +74,20 @@ fn bad_rows() -> Vec<(&'static str, &'static str, Vec<BadRow>)> {
             ],
         ),
         (
+            "prefix-groups",
+            GROUPS,
+            vec![
+                (row("1,5,18,2048,1,1"), "1: request_id: the request `1` is given twice"),
+                (row("@9,5,18,2048,1,1"), "1: request_id: found `@9`"),
+                (row("9,-5,18,2048,1,1"), "2: arrival_us: found `-5`, allowed: a whole number"),
+                (row("9,9999999999999999,18,1,1,1"), "2: arrival_us: found `9999999999999999`"),
+                (row("9,5,,2048,1,1"), "3: prefix_group: found ``, allowed: the group"),
+                (row("9,5,@g,2048,1,1"), "3: prefix_group: found `@g`"),
+                (row("9,5,18,1000000000,1,1"), "5: suffix_tokens: found `1`, allowed: at most"),
+            ],
+        ),
+        ("inference-lab", SESSIONS, bad_sessions()),
+        (
             "tracelab",
             ROUNDS,
             vec![
@@ -85,6 +107,23 @@ fn bad_rows() -> Vec<(&'static str, &'static str, Vec<BadRow>)> {
                 (row("[]"), "found `[]`, allowed: a JSON object, one round"),
             ],
         ),
+    ]
+}
+
+fn bad_sessions() -> Vec<BadRow> {
+    let named = SESSIONS.trim_end().replacen("\"a\"", "\"b\"", 1);
+    let session = |from: &str, to: &str| named.replacen(from, to, 1);
+    vec![
+        (SESSIONS.trim_end().to_owned(), "id: the session `a` is given twice"),
+        (session("\"b\"", "\"@b\""), "id: found `@b`"),
+        (session("\"start_s\":1.5,", ""), "start_s: the value is missing"),
+        (session("1.5", "-1"), "start_s: found `-1`, allowed: a number from 0"),
+        (session("\"new\":10,", ""), "steps[1].new: the value is missing"),
+        (session("\"new\":10", "\"new\":131"), "steps[1].new: found `131`, allowed: at most"),
+        (session("\"input\":100", "\"input\":0"), "steps[0].input: found `0`, allowed: an integer"),
+        (session("\"gap\"", "\"gapp\""), "steps[1]: unknown field `gapp`, allowed: input, new"),
+        (session("2.5", "1e300"), "steps[1].gap: found `1e+300`"),
+        (session("\"steps\"", "\"step\""), "unknown field `step`, allowed: id, start_s, steps"),
     ]
 }
 
@@ -108,7 +147,8 @@ fn a_bad_row_is_refused_with_its_place_or_left_out_and_counted() {
         assert_eq!(trace, kept, "{format}");
         let dropped = format!("rows dropped      {}", rows.len());
         assert!(said.contains(&dropped) && said.contains("cannot be used"), "{said}");
-        assert_eq!(said.matches("warning: left out: ").count(), rows.len().min(5), "{said}");
+        // Five of them, and how many more there are.
+        assert_eq!(said.matches("warning: left out: ").count(), rows.len().min(6), "{said}");
     }
 }
 
@@ -217,5 +257,34 @@ proptest! {
         }
         try_import(Format::BurstGpt, &desk.write("b", burst), false, outputs);
         try_import(Format::MiniSweAgent, &desk.write("s", steps), false, outputs);
+    }
+}
+
+#[test]
+fn bytes_behind_packed_rows_are_named_and_not_called_a_cut() {
+    use std::io::Write;
+    let desk = Desk::new();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(AZURE.as_bytes()).expect("it can be packed");
+    let packed = gzip.finish().expect("it can be packed");
+    let file = desk.write("more.gz", [&packed[..], b"\0\0\0\0"].concat());
+    let error = desk.refuse("azure", &file, &[]);
+    assert!(error.contains("bytes that are no gzip follow the compressed content"), "{error}");
+    let file = desk.write("less.gz", &packed[..packed.len() - 3]);
+    let error = desk.refuse("azure", &file, &[]);
+    assert!(!error.contains("no gzip") && error.contains("cut short"), "{error}");
+}
+
+#[test]
+fn a_trace_is_not_written_under_the_name_of_something_else() {
+    let desk = Desk::new();
+    let file = desk.write("good", AZURE);
+    for name in ["x.parquet", "x", "x.json", ".csv", "x.csv.bz2"] {
+        let output = desk.path(name);
+        let mut command = assert_cmd::Command::cargo_bin("tonnage").expect("it is built");
+        let done = command.args(["import", "azure"]).arg(&file).arg("-o").arg(&output).assert();
+        let error = String::from_utf8_lossy(&done.code(2).get_output().stderr).into_owned();
+        assert!(error.contains("written as .csv, .csv.gz or .csv.zst"), "{name}: {error}");
+        assert!(!output.exists());
     }
 }

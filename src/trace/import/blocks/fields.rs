@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::diag::{Error, Result};
-use crate::units::{NANOS_PER_SEC, Span};
+use crate::units::{NANOS_PER_SEC, Span, Tokens};
 
 /// More tokens than any prompt or answer has; beyond it a number is a mistake.
 pub(in crate::trace::import) const TOKENS_MAX: u64 = 100_000_000;
@@ -40,6 +40,16 @@ pub(in crate::trace::import) fn count(
         Some(number) if (least..=TOKENS_MAX).contains(&number) => Ok(Some(number)),
         _ => Err(wrong(value, format!("an integer from {least} to {TOKENS_MAX}"), field)),
     }
+}
+
+/// The lengths of a prompt and its output, in the fields of Mooncake's rows and those like them.
+pub(in crate::trace::import) fn lengths(
+    input: Option<&Value>,
+    output: Option<&Value>,
+) -> Result<(Tokens, Tokens)> {
+    let input = required(count(input, "input_length", 1)?, "input_length")?;
+    let output = required(count(output, "output_length", 0)?, "output_length")?;
+    Ok((Tokens(input), Tokens(output)))
 }
 
 /// Nanoseconds in the units of time in which a field may be.

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::diag::Result;
 use crate::trace::canonical::Sink;
-use crate::trace::import::{Outputs, Report, plain_call};
+use crate::trace::import::{Job, Outputs, Report, plain_call};
+use crate::trace::meta::Meta;
 use crate::trace::record::{Call, Name, Session};
 use crate::units::{Span, Tokens};
 
 use super::share::Sharing;
 use super::tree::NodeId;
+use super::whole::LastBlock;
 
 /// A pause from which on a person is thought to have spoken, where nothing else tells.
 pub(in crate::trace::import) const PERSON_PAUSE: Span = Span::from_secs(60);
@@ -45,6 +47,26 @@ pub(in crate::trace::import) fn origin(first: Span) -> (Span, Option<String>) {
     }
     let date = jiff::Timestamp::from_nanosecond(i128::from(first.0));
     (first, date.ok().map(|date| date.to_string()))
+}
+
+/// The sidecar of a trace of such a format.
+pub(in crate::trace::import) fn meta(
+    job: &Job,
+    origin: &str,
+    start: Option<String>,
+    block_size: u64,
+    last_block: LastBlock,
+    report: &Report,
+) -> Meta {
+    Meta {
+        source: Some(format!("{origin}: {}", job.file_names())),
+        licence: job.options.licence.clone(),
+        start,
+        origin_block_size: Some(block_size),
+        partial_block: Some(last_block.found()),
+        notes: report.notes(),
+        ..Meta::default()
+    }
 }
 
 /// Puts linked sessions into a sink, contexts before their first use, and counts.

@@ -193,4 +193,16 @@ pub(super) const KINDS: &[Signature] = &[
             "timing_events[].timestamp",
         ],
     ),
+    kind(
+        Kind::InferenceLab,
+        "sessions of inference-lab",
+        Form::Json,
+        &["id", "steps[].input", "steps[].new", "steps[].output"],
+    ),
+    kind(
+        Kind::PrefixGroups,
+        "requests with shared prefixes",
+        Form::Csv,
+        &["request_id", "arrival_us", "prefix_group", "prefix_tokens", "suffix_tokens"],
+    ),
 ];

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The beginning of one file of each kind, in a line of JSON or with the header of a table.
-const SAMPLES: [(Kind, &str); 22] = [
+const SAMPLES: [(Kind, &str); 24] = [
     (
         Kind::Canonical,
         "session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,base,kept_tokens,\
@@ -100,6 +100,11 @@ const SAMPLES: [(Kind, &str); 22] = [
         r#"{"provider":"codex","session_id":"s","round_index":0,"input_tokens_total":9,
             "prefix_tokens":4,"newly_append_tokens":5,"output_tokens":1,
             "timing_events":[{"event_type":"text","timestamp":"2026-06-01T05:40:20.151Z"}]}"#,
+    ),
+    (Kind::InferenceLab, r#"{"id":"a","steps":[{"input":9,"new":9,"output":1,"gap":0.0}]}"#),
+    (
+        Kind::PrefixGroups,
+        "request_id,arrival_us,prefix_group,prefix_tokens,suffix_tokens,output_tokens\n",
     ),
 ];
 

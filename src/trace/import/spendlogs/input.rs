@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
-
 use crate::diag::{Error, Result};
+use crate::trace::gunzip::Gunzip;
 
 /// How much of a file is held at a time.
 const WINDOW_BYTES: usize = 256 * 1024;
@@ -120,7 +119,7 @@ fn unpacked(file: File) -> io::Result<Box<dyn Read>> {
     let mut packed = BufReader::with_capacity(WINDOW_BYTES, file);
     let start = packed.fill_buf()?;
     if start.starts_with(&[0x1f, 0x8b]) {
-        return Ok(Box::new(MultiGzDecoder::new(packed)));
+        return Ok(Box::new(Gunzip::new(packed)));
     }
     if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         return Ok(Box::new(zstd::Decoder::with_buffer(packed)?));

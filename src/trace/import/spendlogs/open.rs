@@ -29,6 +29,10 @@ const MAGICS: [(&[u8], &str); 6] = [
     (b"\xfe\xff", "UTF-16 text"),
 ];
 
+/// Endings that files of rows have, packed or not. What is called otherwise and holds no rows is no
+/// part of an export: a description, a checksum.
+const ROW_ENDINGS: [&str; 7] = ["json", "jsonl", "ndjson", "csv", "tsv", "txt", "log"];
+
 /// How to get an export that can be read.
 pub(super) const HOW_TO_EXPORT: &str =
     "export with psql: \\copy (select * from \"LiteLLM_SpendLogs\") to 'spendlogs.csv' csv header";
@@ -43,7 +47,13 @@ pub(super) fn read(path: &Path, options: &Options, collector: &mut Collector) ->
     let mut files = Vec::new();
     files_of(path, 0, &mut files)?;
     let mut report = FileReport { name: path.display().to_string(), form: "", rows: 0 };
+    let mut left_out = 0;
     for file in &files {
+        if let Some(error) = foreign(file)? {
+            left_out += 1;
+            collector.warnings.push(Warning(format!("left out, as it holds no rows: {error}")));
+            continue;
+        }
         let read = read_file(file, options, collector)?;
         report.rows += read.rows;
         report.form = match report.form {
@@ -52,7 +62,7 @@ pub(super) fn read(path: &Path, options: &Options, collector: &mut Collector) ->
             _ => "several forms",
         };
     }
-    if files.is_empty() {
+    if files.len() == left_out {
         return Err(no_files(path));
     }
     collector.files.push(report);
@@ -66,11 +76,33 @@ pub(super) fn read(path: &Path, options: &Options, collector: &mut Collector) ->
 pub fn first_file(folder: &Path) -> Result<PathBuf> {
     let mut files = Vec::new();
     files_of(folder, 0, &mut files)?;
-    files.into_iter().next().ok_or_else(|| no_files(folder))
+    for file in files {
+        if foreign(&file)?.is_none() {
+            return Ok(file);
+        }
+    }
+    Err(no_files(folder))
+}
+
+/// Why a file is clearly no part of an export, if it is not: neither its name nor its content is
+/// that of rows.
+fn foreign(file: &Path) -> Result<Option<Error>> {
+    let name = file.file_name().map(|name| name.to_string_lossy().to_lowercase());
+    let name = name.unwrap_or_default();
+    let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
+    let Some((_, ending)) = name.rsplit_once('.') else { return Ok(None) };
+    if ROW_ENDINGS.contains(&ending) {
+        return Ok(None);
+    }
+    let mut source = Input::open(file)?;
+    let head = source.head().map_err(|error| read_error(file, &error))?;
+    let form = recognise(&head[..head.len().min(HEAD_BYTES)]);
+    // The first line says what was found; how to export is told where there is nothing else.
+    Ok(form.err().map(|error| Error::new(error.message()).in_file(file.display())))
 }
 
 fn no_files(folder: &Path) -> Error {
-    Error::new("the folder holds no files").in_file(folder.display())
+    Error::new("the folder holds no files of rows").in_file(folder.display())
 }
 
 /// The files below a folder in the order of their names; hidden ones are left out.
