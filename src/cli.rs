@@ -15,6 +15,7 @@ mod fit;
 mod generate;
 mod import;
 mod memory;
+mod plot;
 mod replaced;
 mod replay;
 mod scenario;
@@ -51,6 +52,8 @@ enum Command {
     Stats(stats::Args),
     /// Make one trace of another, or check one
     Trace(Box<trace::Args>),
+    /// Draw a sweep: hit rate, throughput and task time over one of its keys
+    Plot(plot::Args),
     /// Hold the engine against recordings of a real scheduler, decision by decision
     Conform(conform::Args),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
@@ -91,6 +94,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Fit(args) => fit::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Plot(args) => plot::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Memory(args) => memory::run(&args),
     }

@@ -28,6 +28,8 @@ mod draw;
 mod labels;
 mod output;
 mod style;
+pub mod sweep;
+pub mod table;
 
 pub use axis::{Axis, Quantity, Scale};
 

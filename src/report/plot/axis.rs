@@ -186,6 +186,24 @@ impl Quantity {
     }
 }
 
+impl Quantity {
+    /// A value in words, to two or three digits.
+    pub(super) fn said(self, value: f64) -> String {
+        match self {
+            Quantity::Share => format!("{:.0} %", value * 100.0),
+            Quantity::Seconds if value >= 60.0 => seconds((value / 6.0).round() * 6.0),
+            Quantity::Seconds | Quantity::Number => {
+                let digits = 10f64.powi(2 - (value.abs().max(1e-9).log10().floor() as i32));
+                let rounded = (value * digits).round() / digits;
+                match self {
+                    Quantity::Seconds => seconds(rounded),
+                    _ => number(rounded, 1.0 / digits),
+                }
+            }
+        }
+    }
+}
+
 /// Ticks of a time axis from 0, in the unit that people would use.
 fn time_ticks(most: f64) -> Vec<f64> {
     let unit = match most {
