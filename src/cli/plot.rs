@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     for only in &args.only {
         let (key, value) = only
             .split_once('=')
-            .ok_or_else(|| Error::found(format!("`{only}`"), "KEY=VALUE").in_field("--where"))?;
+            .ok_or_else(|| Error::found(only, "KEY=VALUE").in_field("--where"))?;
         table = table.only(key.trim(), value.trim())?;
     }
     let figure = Figure::of_sweep(

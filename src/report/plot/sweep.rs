@@ -400,7 +400,7 @@ hit.infinite_cache,throughput.tasks_per_hour,latency.task.p90
         let drawn = |wanted: &Wanted| Figure::of_sweep(&table(SWEEP), wanted);
         let error = |wanted: Wanted| drawn(&wanted).unwrap_err().to_string();
         let x = |x: &str| Wanted { x: Some(x.to_owned()), ..Wanted::default() };
-        assert!(error(x("replica")).contains("did you mean `fleet.replicas`?"));
+        assert!(error(x("replica")).contains("did you mean `replicas`?"));
         let panel = |name: &str| Wanted { panels: vec![name.to_owned()], ..Wanted::default() };
         assert!(error(panel("hits")).contains("did you mean `hit`?"));
         assert!(error(panel("ttft")).contains("no figure of panel `ttft`"));

@@ -85,7 +85,13 @@ impl Table {
         };
         match found[..] {
             [key] => Ok(self.column(key).expect("a key is a column")),
-            [] => Err(Error::unknown("varied key", name, keys).in_file(self.path.display())),
+            [] => {
+                // The last parts are known as well.
+                let parts = keys.iter().filter_map(|key| key.rsplit('.').next());
+                let known: Vec<&str> = parts.chain(keys.iter().copied()).collect();
+                let known = known.iter().copied();
+                Err(Error::unknown("varied key", name, known).in_file(self.path.display()))
+            }
             _ => Err(Error::found(name, format!("one of {}", found.join(", ")))),
         }
     }
@@ -111,7 +117,7 @@ impl Table {
             return Ok(None);
         }
         text.parse().map(Some).map_err(|_| {
-            let error = Error::found(format!("`{text}`"), "a figure that is a number");
+            let error = Error::found(text, "a figure that is a number");
             error.in_file(self.path.display()).in_field(&self.columns[column])
         })
     }
