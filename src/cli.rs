@@ -17,6 +17,7 @@ mod generate;
 mod import;
 mod memory;
 mod progress;
+mod plot;
 mod replaced;
 mod replay;
 mod scenario;
@@ -57,6 +58,8 @@ enum Command {
     Stats(stats::Args),
     /// Make one trace of another, or check one
     Trace(Box<trace::Args>),
+    /// Draw a sweep: hit rate, throughput and task time over one of its keys
+    Plot(plot::Args),
     /// Hold the engine against recordings of a real scheduler, decision by decision
     Conform(conform::Args),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
@@ -100,6 +103,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Fit(args) => fit::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Plot(args) => plot::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Memory(args) => memory::run(&args),
     }

@@ -11,6 +11,7 @@ use crate::sizing::search::Search;
 pub mod csv;
 pub mod json;
 mod numbers;
+pub mod plot;
 pub mod prometheus;
 pub mod text;
 

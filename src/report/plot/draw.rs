@@ -1,0 +1,261 @@
+//! Lays a figure out and draws it.
+
+use super::axis::{Axis, Values};
+use super::canvas::{Align, Canvas, Type};
+use super::labels::spread;
+use super::style::{
+    BOUND, COLOURS, Face, GAP, GRID, INK, LABELS, LEADING, LEFT, LINE, MARGIN, MARK, NAME, NOTE,
+    PANEL, SOFT, SUBTITLE, TARGET, TICK, TITLE, TO_LABEL, WIDTH,
+};
+use super::{Figure, Panel, Point, Role, Series};
+use plotters::style::RGBColor;
+
+const HEADING: Type = Type { face: Face::Semibold, size: TITLE, colour: INK };
+const BELOW: Type = Type { face: Face::Regular, size: SUBTITLE, colour: SOFT };
+const PANEL_NAME: Type = Type { face: Face::Semibold, size: NAME, colour: INK };
+const TICKS: Type = Type { face: Face::Regular, size: TICK, colour: SOFT };
+const NOTES: Type = Type { face: Face::Regular, size: NOTE, colour: SOFT };
+
+/// A figure drawn: the SVG document in drawing units, and its width and height in pixels.
+pub(super) fn draw(figure: &Figure) -> (String, f64, f64) {
+    let text_width = WIDTH - 2.0 * MARGIN;
+    let title = HEADING.lines(&figure.title, text_width);
+    let subtitle = BELOW.lines(&figure.subtitle, text_width);
+    let note = NOTES.lines(&figure.note, text_width);
+    let height_of = |lines: &[String], look: &Type| lines.len() as f64 * look.size * LEADING;
+    let top = MARGIN + height_of(&title, &HEADING) + height_of(&subtitle, &BELOW) + 34.0;
+    let panels = figure.panels.len() as f64;
+    let bottom = top + panels * PANEL + (panels - 1.0).max(0.0) * GAP;
+    let below = 44.0 + if note.is_empty() { 0.0 } else { height_of(&note, &NOTES) + 10.0 };
+    let height = (bottom + below + MARGIN / 2.0).ceil();
+
+    let mut svg = String::new();
+    let canvas = Canvas::new(&mut svg, WIDTH, height);
+    let mut y = paragraph(&canvas, &title, MARGIN, &HEADING);
+    y = paragraph(&canvas, &subtitle, y + 2.0, &BELOW);
+    debug_assert!(y <= top, "the panels begin below the title");
+    let right = WIDTH - MARGIN - label_width(figure);
+    let (left, mut top) = (MARGIN + LEFT - 22.0, top);
+    for (position, panel) in figure.panels.iter().enumerate() {
+        let frame = Frame { left, right, top, bottom: top + PANEL };
+        let last = position + 1 == figure.panels.len();
+        draw_panel(&canvas, panel, &figure.axis, &frame, last);
+        top += PANEL + GAP;
+    }
+    let label = ((left + right) / 2.0, bottom + 36.0);
+    canvas.text(&figure.axis.label, label, Align::Centre, &Type { colour: INK, ..BELOW });
+    paragraph(&canvas, &note, bottom + 54.0, &NOTES);
+    canvas.finish();
+    (svg, WIDTH, height)
+}
+
+/// Draws lines of text from a height on; gives the height below them.
+fn paragraph(canvas: &Canvas, lines: &[String], mut y: f64, look: &Type) -> f64 {
+    for line in lines {
+        let height = look.size * LEADING;
+        canvas.text(line, (MARGIN, y + height / 2.0), Align::Left, look);
+        y += height;
+    }
+    y
+}
+
+/// Room for the longest label of any line.
+fn label_width(figure: &Figure) -> f64 {
+    let names = figure.panels.iter().flat_map(|panel| &panel.series).map(|series| &series.name);
+    let widest = names.map(|name| NOTES_OF_LINES.width(name)).fold(0.0, f64::max);
+    (widest + TO_LABEL + 4.0).clamp(LABELS.0, LABELS.1)
+}
+
+const NOTES_OF_LINES: Type = Type { face: Face::Regular, size: NAME, colour: INK };
+
+/// Where a panel's values lie.
+struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+/// From values to places.
+struct Map<'a> {
+    frame: &'a Frame,
+    axis: &'a Axis,
+    values: &'a Values,
+}
+
+impl Map<'_> {
+    fn x(&self, x: f64) -> f64 {
+        let place = self.axis.scale.place(x, self.axis.range);
+        self.frame.left + place * (self.frame.right - self.frame.left)
+    }
+
+    fn y(&self, y: f64) -> f64 {
+        let place = self.values.scale.place(y, self.values.range).clamp(0.0, 1.0);
+        self.frame.bottom - place * (self.frame.bottom - self.frame.top)
+    }
+
+    fn at(&self, point: &Point) -> (f64, f64) {
+        (self.x(point.x), self.y(point.y))
+    }
+}
+
+fn draw_panel(canvas: &Canvas, panel: &Panel, axis: &Axis, frame: &Frame, last: bool) {
+    let points = panel.series.iter().flat_map(|series| &series.points);
+    let each = points.flat_map(|point| {
+        let (low, high) = point.band.unwrap_or((point.y, point.y));
+        [point.y, low, high]
+    });
+    let all = each.chain(panel.thresholds.iter().map(|threshold| threshold.y));
+    let values = Values::of(panel.quantity, all);
+    let map = Map { frame, axis, values: &values };
+    let name = (MARGIN, frame.top - 17.0);
+    canvas.text(&panel.name, name, Align::Left, &PANEL_NAME);
+    for (y, text) in &values.ticks {
+        let y = map.y(*y);
+        canvas.line(&[(frame.left, y), (frame.right, y)], GRID, 1.0);
+        canvas.text(text, (frame.left - 7.0, y), Align::Right, &TICKS);
+    }
+    let ticks = axis.ticks.iter().map(|(x, text)| (map.x(*x), text));
+    for (x, text) in without_collisions(ticks) {
+        canvas.line(&[(x, frame.bottom), (x, frame.bottom + 4.0)], SOFT, 1.0);
+        if last {
+            canvas.text(text, (x, frame.bottom + 14.0), Align::Centre, &TICKS);
+        }
+    }
+    canvas.line(&[(frame.left, frame.bottom), (frame.right, frame.bottom)], SOFT, 1.0);
+    for threshold in &panel.thresholds {
+        let y = map.y(threshold.y);
+        canvas.broken(&[(frame.left, y), (frame.right, y)], TARGET, 1.25);
+        let look = Type { colour: TARGET, ..NOTES };
+        canvas.text(&threshold.name, (frame.left + 5.0, y - 8.0), Align::Left, &look);
+    }
+    for series in panel.series.iter().rev() {
+        draw_series(canvas, series, &map);
+    }
+    draw_labels(canvas, panel, &map);
+}
+
+/// The ticks that can be written without covering each other.
+fn without_collisions<'a>(
+    ticks: impl Iterator<Item = (f64, &'a String)>,
+) -> Vec<(f64, &'a String)> {
+    let mut kept: Vec<(f64, &String)> = Vec::new();
+    let mut end = f64::NEG_INFINITY;
+    for (x, text) in ticks {
+        let half = TICKS.width(text) / 2.0;
+        if x - half >= end {
+            kept.push((x, text));
+            end = x + half + 8.0;
+        }
+    }
+    kept
+}
+
+fn colour_of(role: Role) -> RGBColor {
+    match role {
+        Role::Measured(number) | Role::Trace(number) => COLOURS[number % COLOURS.len()],
+        Role::Bound => BOUND,
+    }
+}
+
+fn draw_series(canvas: &Canvas, series: &Series, map: &Map) {
+    let colour = colour_of(series.role);
+    for run in series.points.split(|point| !point.is_finite()).filter(|run| !run.is_empty()) {
+        let banded: Vec<(&Point, (f64, f64))> =
+            run.iter().filter_map(|point| Some((point, point.band?))).collect();
+        if banded.len() > 1 {
+            let upper = banded.iter().map(|(point, (_, high))| (map.x(point.x), map.y(*high)));
+            let lower = banded.iter().rev();
+            let lower = lower.map(|(point, (low, _))| (map.x(point.x), map.y(*low)));
+            canvas.area(&upper.chain(lower).collect::<Vec<_>>(), colour);
+        }
+        let places: Vec<(f64, f64)> = run.iter().map(|point| map.at(point)).collect();
+        match series.role {
+            Role::Bound => canvas.broken(&places, colour, 1.5),
+            Role::Measured(_) => canvas.line(&places, colour, LINE),
+            Role::Trace(_) => canvas.line(&places, colour, 1.25),
+        }
+        if matches!(series.role, Role::Measured(_)) {
+            for place in places {
+                canvas.disc(place, MARK, colour);
+            }
+        }
+    }
+}
+
+/// Every line's name where it ends, with a hair line to it where it had to move.
+fn draw_labels(canvas: &Canvas, panel: &Panel, map: &Map) {
+    let ends = panel.series.iter().filter(|series| !series.name.is_empty()).filter_map(|series| {
+        let end = series.points.iter().rev().find(|point| point.is_finite())?;
+        Some((series, map.at(end)))
+    });
+    let ends: Vec<(&Series, (f64, f64))> = ends.collect();
+    let wanted: Vec<f64> = ends.iter().map(|(_, (_, y))| *y).collect();
+    let bounds = (map.frame.top - 4.0, map.frame.bottom);
+    let places = spread(&wanted, NAME * 1.15, bounds);
+    for ((series, (x, y)), place) in ends.into_iter().zip(places) {
+        let colour = colour_of(series.role);
+        let start = map.frame.right + TO_LABEL;
+        if (place - y).abs() > 3.0 || x < map.frame.right - 1.0 {
+            canvas.line(&[(x + MARK + 1.5, y), (start - 2.0, place)], colour, 0.5);
+        }
+        let look = Type { colour, ..NOTES_OF_LINES };
+        canvas.text(&series.name, (start, place), Align::Left, &look);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Axis, Figure, Panel, Point, Quantity, Series, Threshold};
+    use super::*;
+
+    /// Hit rate and task time over replicas, for two routers.
+    pub(in super::super) fn example() -> Figure {
+        let line = |name: &str, ys: [f64; 5]| {
+            let xs = [1.0, 2.0, 4.0, 8.0, 16.0];
+            let points = xs.into_iter().zip(ys);
+            let points = points.map(|(x, y)| Point { x, y, band: Some((0.97 * y, 1.02 * y)) });
+            Series::new(name, points.collect())
+        };
+        let mut time = Panel::new("p90 task time", Quantity::Seconds)
+            .with(line("session affinity", [900.0, 410.0, 180.0, 160.0, 155.0]))
+            .with(line("random", [900.0, 600.0, 420.0, 380.0, 350.0]));
+        time.thresholds.push(Threshold { name: "target 300 s".to_owned(), y: 300.0 });
+        Figure {
+            title: "Without session affinity every added replica costs hit rate: 16 replicas \
+                    behind a random router keep a third of it"
+                .to_owned(),
+            subtitle: "eighty developers, Qwen3-Coder-30B on H100, 5 seeds".to_owned(),
+            axis: Axis::of("replicas", [1.0, 2.0, 4.0, 8.0, 16.0]),
+            panels: vec![
+                Panel::new("prefix-cache hit rate", Quantity::Share)
+                    .with(line("session affinity", [0.61, 0.88, 0.95, 0.96, 0.965]))
+                    .with(line("random", [0.61, 0.62, 0.55, 0.43, 0.33]))
+                    .with(line("infinite cache", [0.97; 5]).of(Role::Bound)),
+                time,
+            ],
+            note: "A made-up example.".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_name_is_written_and_no_line_leaves_its_panel() {
+        let svg = example().svg();
+        for text in ["session affinity", "infinite cache", "p90 task time", "target 300 s", "50 %"]
+        {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert_eq!(svg, example().svg());
+        if let Some(path) = std::env::var_os("TONNAGE_PLOT_EXAMPLE") {
+            std::fs::write(path, example().png().expect("it can be drawn")).expect("written");
+        }
+    }
+
+    #[test]
+    fn missing_values_interrupt_a_line() {
+        let points = [(1.0, 0.5), (2.0, f64::NAN), (3.0, 0.6)].map(|(x, y)| Point::at(x, y));
+        let mut figure = example();
+        figure.panels[0] = Panel::new("hit", Quantity::Share).with(Series::new("a", points.into()));
+        assert!(!figure.svg().contains("NaN"));
+    }
+}
