@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 use crate::diag::Result;
 
+mod calibrate;
 mod conform;
 mod export;
 mod fit;
@@ -21,6 +22,7 @@ mod scenario;
 mod size;
 mod stats;
 mod trace;
+mod validate;
 
 /// Exit code for anything wrong with what the user gave.
 pub const EXIT_ERROR: u8 = 2;
@@ -53,6 +55,10 @@ enum Command {
     Trace(Box<trace::Args>),
     /// Hold the engine against recordings of a real scheduler, decision by decision
     Conform(conform::Args),
+    /// Hold the simulator against measured serving runs, and show how far it is from them
+    Validate(Box<validate::Args>),
+    /// Fit the step time to measurements of your own, for scenarios to name
+    Calibrate(Box<calibrate::Args>),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
     Memory(Box<memory::Args>),
 }
@@ -92,6 +98,8 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Stats(args) => stats::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Memory(args) => memory::run(&args),
     }
 }

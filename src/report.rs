@@ -13,6 +13,7 @@ pub mod json;
 mod numbers;
 pub mod prometheus;
 pub mod text;
+mod trust;
 
 /// A form in which results are shown.
 pub trait Format {

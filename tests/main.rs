@@ -3,6 +3,7 @@
 
 mod main {
     mod bad_input;
+    mod collapse;
     mod conformance;
     mod copilot_hits;
     mod docs;
@@ -28,6 +29,7 @@ mod main {
     mod stats;
     mod tidy;
     mod trace_tools;
+    mod validate;
     mod vllm_serve;
     mod worked;
 }

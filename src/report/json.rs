@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::Format;
+use super::trust::Trust;
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::search::{Candidate, Search};
 use crate::sizing::slo::Slo;
@@ -53,7 +54,8 @@ fn header(case: &Case) -> Value {
         "router": scenario.router.name(),
         "step_time": {
             "preset": case.setup.cost.preset().id,
-            "calibrated": false,
+            "calibrated": scenario.calibration.is_some(),
+            "calibration": scenario.calibration.as_ref().map(|found| &found.file),
         },
         "trace": {
             "sessions": case.workload.sessions.len(),
@@ -85,6 +87,7 @@ fn fleet(case: &Case, judged: &Judged) -> Value {
         })
         .collect();
     let mut value = json!({ "met": judged.met(), "targets": targets });
+    value["trust"] = Trust::of(case, &judged.figures).json();
     value["figures"] = serde_json::to_value(&judged.figures).unwrap_or(Value::Null);
     value
 }
