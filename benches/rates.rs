@@ -21,8 +21,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde_json::{Value, json};
 use tonnage::fleet::{Progress, Run};
-use tonnage::observe::records::CallOutcome;
 use tonnage::sizing::case::Case;
+use tonnage::sizing::tally::Tally;
 
 #[path = "rates/gate.rs"]
 mod gate;
@@ -42,11 +42,11 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["--row", name] => println!("{}", row(known(name))),
-        ["--simulate", name] => println!("{}", simulated(&simulate_alone(&case(name))).calls),
+        ["--simulate", name] => println!("{}", calls_of(name)),
         ["--gate"] => return if gate::run() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
         // What `cargo bench -- --test` asks for: that it works.
         ["--test", ..] => {
-            println!("{}", simulated(&simulate_alone(&case("cc-weka-mini"))).calls);
+            println!("{}", calls_of("cc-weka-mini"));
         }
         _ => table::print(&words),
     }
@@ -76,8 +76,14 @@ fn case(name: &str) -> Case {
 
 /// The simulation and nothing else. Its name tells callgrind where to count.
 #[inline(never)]
-fn simulate_alone(case: &Case) -> Run {
+fn simulate_alone(case: &Case) -> Run<Tally> {
     case.run(case.scenario.replicas, &Progress::default()).expect("it does not come to a stand")
+}
+
+/// Calls of a row, simulated once.
+fn calls_of(name: &str) -> u64 {
+    let case = case(name);
+    simulated(&case, &simulate_alone(&case)).calls
 }
 
 /// The program itself, as it was built for this.
@@ -94,14 +100,12 @@ struct Calls {
     preemptions: u64,
 }
 
-fn simulated(run: &Run) -> Calls {
-    let count = |is: fn(CallOutcome) -> bool| {
-        run.records.calls.iter().filter(|call| is(call.outcome)).count() as u64
-    };
+fn simulated(case: &Case, run: &Run<Tally>) -> Calls {
+    let figures = case.judge(run).figures;
     Calls {
-        calls: count(|outcome| outcome == CallOutcome::Completed),
-        rejected: count(CallOutcome::is_failure),
-        preemptions: run.records.calls.iter().map(|call| u64::from(call.preemptions)).sum(),
+        calls: figures.units.calls,
+        rejected: figures.units.calls_failed,
+        preemptions: figures.preemptions.count,
     }
 }
 
@@ -147,7 +151,7 @@ fn best_of_some(case: &Case) -> (Duration, Calls) {
         best = best.min(took);
         total += took;
         if total >= LONG_ENOUGH || runs == RUNS_MAX {
-            return (best, simulated(&run));
+            return (best, simulated(case, &run));
         }
     }
     unreachable!("the runs are limited")

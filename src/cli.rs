@@ -10,14 +10,15 @@ use clap::{Parser, Subcommand};
 
 use crate::diag::Result;
 
+mod calibrate;
 mod conform;
 mod export;
 mod fit;
 mod generate;
 mod import;
 mod memory;
-mod progress;
 mod plot;
+mod progress;
 mod replaced;
 mod replay;
 mod scenario;
@@ -25,6 +26,7 @@ mod size;
 mod source;
 mod stats;
 mod trace;
+mod validate;
 
 /// Exit code for anything wrong with what the user gave.
 pub const EXIT_ERROR: u8 = 2;
@@ -62,6 +64,10 @@ enum Command {
     Plot(plot::Args),
     /// Hold the engine against recordings of a real scheduler, decision by decision
     Conform(conform::Args),
+    /// Hold the simulator against measured serving runs, and show how far it is from them
+    Validate(Box<validate::Args>),
+    /// Fit the step time to measurements of your own, for scenarios to name
+    Calibrate(Box<calibrate::Args>),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
     Memory(Box<memory::Args>),
 }
@@ -105,6 +111,8 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Trace(args) => trace::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Memory(args) => memory::run(&args),
     }
 }

@@ -1,6 +1,7 @@
 //! Scenario files and the catalogue of GPUs and models.
 
 pub mod api_time;
+pub mod calibration;
 pub mod defaults;
 pub mod generated;
 pub mod geometry;

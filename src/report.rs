@@ -14,6 +14,7 @@ mod numbers;
 pub mod plot;
 pub mod prometheus;
 pub mod text;
+mod trust;
 
 /// A form in which results are shown.
 pub trait Format {

@@ -57,6 +57,8 @@ pub enum Purpose {
     SessionAside = 27,
     /// Attempts that fail.
     SessionFailures = 28,
+    /// Lengths of a benchmark's prompts and answers.
+    BenchmarkLengths = 40,
 }
 
 /// One independent stream of random numbers.

@@ -3,6 +3,7 @@
 
 mod main {
     mod bad_input;
+    mod collapse;
     mod conformance;
     mod copilot_hits;
     mod docs;
@@ -29,6 +30,7 @@ mod main {
     mod stream;
     mod tidy;
     mod trace_tools;
+    mod validate;
     mod vllm_serve;
     mod worked;
 }

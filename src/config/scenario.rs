@@ -5,9 +5,10 @@
 //! ignored.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::api_time::ApiTime;
+use super::calibration::Calibration;
 use super::generated::Generated;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 use super::serving::{self, Serving};
@@ -21,6 +22,7 @@ use crate::units::Span;
 pub const KEYS: &[(&str, &str)] = &[
     ("name", "what the report calls it"),
     ("description", "free text"),
+    ("calibration", "file of `tonnage calibrate`, relative to the scenario; none (default)"),
     ("trace", "trace file, relative to the scenario; `bundled` (default) is the built-in one"),
     ("engine.model", "name in the catalogue or path of a config.json"),
     ("engine.gpu", "GPU of the catalogue, such as h100-sxm"),
@@ -97,6 +99,8 @@ pub struct Scenario {
     pub generated: Option<Generated>,
     /// One replica.
     pub serving: Serving,
+    /// Multipliers of its step time, fitted to measurements.
+    pub calibration: Option<Calibration>,
     /// Engines behind the router.
     pub replicas: u32,
     /// How calls are routed.
@@ -246,6 +250,7 @@ impl Scenario {
             description: document.text("description")?.unwrap_or_default(),
             trace: read_trace_path(&document)?,
             generated,
+            calibration: read_calibration(&document, &serving)?,
             replicas: document.whole("fleet.replicas", 1, MAX_REPLICAS)?.unwrap_or(1) as u32,
             router: document
                 .choice("fleet.router", &RouterKind::ALL)?
@@ -287,6 +292,17 @@ fn read_seconds(document: &Document, key: &str, default: f64) -> Result<Span> {
 
 fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {
     Ok(document.text("trace")?.filter(|name| name != "bundled").map(PathBuf::from))
+}
+
+fn read_calibration(document: &Document, serving: &Serving) -> Result<Option<Calibration>> {
+    let key = "calibration";
+    let Some(path) = document.text(key)?.filter(|path| path != "none") else { return Ok(None) };
+    let calibration = Calibration::read(Path::new(&document.path_beside(path, key)))?;
+    let (gpu, tp) = (&serving.gpu.name, serving.tensor_parallel_size);
+    let checked =
+        calibration.check(&serving.model.name, gpu, tp, serving.weights, serving.kv_dtype);
+    checked.map_err(|error| document.at(key, error))?;
+    Ok(Some(calibration))
 }
 
 /// Who changes the kind of load on the command line does not want what the file says of another.

@@ -2,10 +2,11 @@
 
 use super::Setup;
 use super::admission::Limits;
+use crate::config::calibration::Calibration;
 use crate::config::scenario::Scenario;
 use crate::diag::Result;
 use crate::engine::config::{EngineConfig, Policy, Pool};
-use crate::engine::step_time::{StepCost, StepSetup};
+use crate::engine::step_time::{Factors, StepCost, StepSetup};
 
 impl Setup {
     /// The fleet of a scenario.
@@ -22,6 +23,12 @@ impl Setup {
             weights: serving.weights,
             kv_dtype: serving.kv_dtype,
         })?;
+        let cost = match &scenario.calibration {
+            Some(Calibration { host, linear, attention, .. }) => {
+                cost.with_factors(Factors { host: *host, linear: *linear, attention: *attention })?
+            }
+            None => cost,
+        };
         let engine = EngineConfig {
             block_size: serving.memory.block_size,
             pool: Pool::Limited(serving.memory.num_gpu_blocks),

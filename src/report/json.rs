@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::Format;
+use super::trust::Trust;
 use crate::fleet::workload::Counts;
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::search::{Candidate, Search};
@@ -58,7 +59,8 @@ fn header(case: &Case, counts: &Counts) -> Value {
         "router": scenario.router.name(),
         "step_time": {
             "preset": case.setup.cost.preset().id,
-            "calibrated": false,
+            "calibrated": scenario.calibration.is_some(),
+            "calibration": scenario.calibration.as_ref().map(|found| &found.file),
         },
         "trace": {
             "sessions": counts.sessions,
@@ -90,6 +92,7 @@ fn fleet(case: &Case, judged: &Judged) -> Value {
         })
         .collect();
     let mut value = json!({ "met": judged.met(), "targets": targets });
+    value["trust"] = Trust::of(case, &judged.figures).json();
     value["figures"] = serde_json::to_value(&judged.figures).unwrap_or(Value::Null);
     value
 }

@@ -6,6 +6,7 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 use super::Format;
 use super::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
+use super::trust::Trust;
 use crate::config::scenario::LoadKind;
 use crate::fleet::workload::Counts;
 use crate::sizing::case::{Case, Judged};
@@ -362,9 +363,10 @@ fn no_answer(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::R
 
 /// What the answer rests on.
 fn trust(case: &Case, figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
-    let preset = case.setup.cost.preset();
     let serving = &case.scenario.serving;
-    writeln!(out, "Trust: not calibrated on your own runs. Step times: {preset}.")?;
+    let trust = Trust::of(case, figures);
+    writeln!(out, "Trust: {}", trust.basis())?;
+    writeln!(out, "  {}", trust.coverage())?;
     let units = &figures.units;
     writeln!(
         out,

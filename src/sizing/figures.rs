@@ -24,6 +24,8 @@ pub struct Figures {
     pub units: Units,
     /// What became of the calls that were sent.
     pub admission: Admission,
+    /// Tokens of prompt and output of the calls that were answered.
+    pub tokens: TokensOfCalls,
     /// Latency by name; see `docs/metrics.md`.
     pub latency: Latency,
     /// Token rates as a user sees them.
@@ -107,6 +109,15 @@ pub struct Percentiles {
     pub p99: f64,
     /// Largest.
     pub max: f64,
+}
+
+/// Tokens of a call that was answered. None where none was.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TokensOfCalls {
+    /// As it reached the engine.
+    pub prompt: Option<Percentiles>,
+    /// As generated.
+    pub output: Option<Percentiles>,
 }
 
 /// Latency by name, in seconds (`stretch` is a ratio). None where nothing completed.
@@ -309,6 +320,7 @@ impl Figures {
             window_s,
             units: compute::units(run),
             admission: compute::admission(tally),
+            tokens: compute::tokens(tally),
             latency: compute::latency(tally),
             interactivity: compute::interactivity(tally),
             ttft_bands: compute::ttft_bands(tally),

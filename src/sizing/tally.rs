@@ -34,6 +34,8 @@ pub struct Tally {
     pub(super) turns: [u64; 2],
     /// Tasks likewise.
     pub(super) tasks: [u64; 2],
+    pub(super) prompt: Samples,
+    pub(super) output: Samples,
     pub(super) latency: LatencySamples,
     /// By band, and by whether half of the prompt was cached; times to first token.
     pub(super) bands: [[Samples; 2]; BANDS.len()],
@@ -109,6 +111,8 @@ impl Tally {
             calls: CallSums::default(),
             turns: [0; 2],
             tasks: [0; 2],
+            prompt: Samples::default(),
+            output: Samples::default(),
             latency: LatencySamples::default(),
             bands: Default::default(),
             hit: HitSum::default(),
@@ -131,6 +135,8 @@ impl Tally {
         sums.output += call.output.0;
         sums.prefilled += call.prefilled.0;
         sums.recomputed += call.recomputed().0;
+        self.prompt.add(call.prompt.0);
+        self.output.add(call.output.0);
         let latency = &mut self.latency;
         latency.ttft.add(call.ttft().0);
         latency.engine_ttft.add((call.first_token - call.queued).0);

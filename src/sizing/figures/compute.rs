@@ -2,7 +2,7 @@
 
 use super::{
     Admission, Burst, Cost, GpuUse, Hits, Interactivity, KvUse, Latency, NamedHit, Percentiles,
-    Preemptions, Throughput, TtftBand, Units,
+    Preemptions, Throughput, TokensOfCalls, TtftBand, Units,
 };
 use crate::config::scenario::Scenario;
 use crate::fleet::Run;
@@ -65,6 +65,13 @@ fn percentiles(samples: &Samples, scale: f64) -> Option<Percentiles> {
         p99: at(0.99)?,
         max: samples.max()? as f64 / scale,
     })
+}
+
+pub(super) fn tokens(tally: &Tally) -> TokensOfCalls {
+    TokensOfCalls {
+        prompt: percentiles(&tally.prompt, 1.0),
+        output: percentiles(&tally.output, 1.0),
+    }
 }
 
 pub(super) fn latency(tally: &Tally) -> Latency {
