@@ -1,8 +1,8 @@
 //! The command line: one file a subcommand, each with its arguments and its `run`.
 //!
 //! Exit codes: 0 the answer is yes or the work is done, 1 the answer is no (an SLO is not met),
-//! 2 the input was wrong and nothing was written, 130 the run was stopped by Ctrl-C and what was done
-//! so far is shown.
+//! 2 the input was wrong and nothing was written, 130 the run was stopped by Ctrl-C and what was
+//! done so far is shown.
 
 use std::process::ExitCode;
 

@@ -25,7 +25,7 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Make the sessions of a workload profile (built in, or NAME.toml) while they are played, in
-    /// place of a trace: generate.profile; --set generate.sessions=N and its neighbours say how many
+    /// place of a trace: generate.profile; generate.sessions and its neighbours say how many
     #[arg(long, value_name = "PROFILE", conflicts_with = "trace")]
     profile: Option<String>,
     /// Change a key of the scenario, such as fleet.replicas=3; the section may be left out where

@@ -96,6 +96,12 @@ impl ExtentCache {
         (from, self.whole(runs[run].end))
     }
 
+    /// How often an extent was looked at.
+    #[cfg(test)]
+    pub(super) fn looked_at(&self) -> u64 {
+        self.store.looked_at()
+    }
+
     /// Behind the last block of a segment that is cached.
     #[must_use]
     pub fn cached_upto(&self, segment: SegmentId) -> Option<u64> {

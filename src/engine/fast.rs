@@ -72,6 +72,8 @@ pub struct FastEngine {
     levels: Vec<Level>,
     /// Room for the steps of a cycle in which blocks are taken.
     cycle: Vec<(u64, u64)>,
+    /// Room for the rows of a batch that leaves lock step: empty but then.
+    rows: Vec<Row>,
     outputs: Vec<Output>,
     /// When outputs were last taken in.
     last_update: Time,
@@ -140,6 +142,7 @@ impl FastEngine {
             runs: Vec::new(),
             levels: Vec::new(),
             cycle: Vec::new(),
+            rows: Vec::new(),
             outputs: Vec::new(),
             last_update: Time::ZERO,
             due: None,

@@ -269,7 +269,8 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_and_names_are_written_as_by_the_csv_crate(
-            number in any::<u64>(), short in 0u64..2_000, zeros in 0u32..10, name in "[a-z,\" é]{1,8}",
+            number in any::<u64>(), short in 0u64..2_000, zeros in 0u32..10,
+            name in "[a-z,\" é]{1,8}",
         ) {
             let span = Span(short * 10u64.pow(zeros));
             let mut row = Row::default();

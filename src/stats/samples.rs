@@ -59,9 +59,11 @@ mod tests {
     proptest! {
         #[test]
         fn percentiles_are_those_of_all_samples_to_within_a_thousandth(
-            samples in prop::collection::vec((0u32..50).prop_flat_map(|bits| 0u64..1 << bits), 1..200),
+            samples in prop::collection::vec((0u32..50, any::<u64>()), 1..200),
             p in 0.0..=1.0f64,
         ) {
+            let samples = samples.into_iter().map(|(bits, any)| any & ((1 << bits) - 1));
+            let samples: Vec<u64> = samples.collect();
             let mut kept = Samples::default();
             samples.iter().for_each(|sample| kept.add(*sample));
             let mut sorted = samples.clone();

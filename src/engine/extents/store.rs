@@ -47,6 +47,9 @@ pub(super) struct Store {
     listed: u64,
     /// Different blocks in all extents.
     contents: u64,
+    /// How often an extent was looked at.
+    #[cfg(test)]
+    looked_at: std::cell::Cell<u64>,
 }
 
 impl Default for Store {
@@ -59,6 +62,8 @@ impl Default for Store {
             back: NONE,
             listed: 0,
             contents: 0,
+            #[cfg(test)]
+            looked_at: std::cell::Cell::default(),
         }
     }
 }
@@ -66,12 +71,16 @@ impl Default for Store {
 impl Index<u32> for Store {
     type Output = Extent;
     fn index(&self, at: u32) -> &Extent {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
         &self.extents[at as usize]
     }
 }
 
 impl IndexMut<u32> for Store {
     fn index_mut(&mut self, at: u32) -> &mut Extent {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
         &mut self.extents[at as usize]
     }
 }
@@ -93,6 +102,11 @@ impl Store {
 
     pub(super) fn contents(&self) -> u64 {
         self.contents
+    }
+
+    #[cfg(test)]
+    pub(super) fn looked_at(&self) -> u64 {
+        self.looked_at.get()
     }
 
     /// The oldest copy of the last cached blocks of a segment.

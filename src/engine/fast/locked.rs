@@ -317,7 +317,7 @@ impl FastEngine {
     pub(super) fn unlock(&mut self, in_flight: bool) {
         let tick = self.lock.tick;
         let flying = u64::from(in_flight);
-        let mut rows = Vec::new();
+        let mut rows = std::mem::take(&mut self.rows);
         for at in 0..self.scheduler.running.len() {
             let slot = self.scheduler.running[at];
             if self.lock.is_member(slot) {
@@ -344,7 +344,7 @@ impl FastEngine {
             }
         }
         rows.append(&mut self.running.batch.rows);
-        self.running.batch.rows = rows;
+        self.rows = std::mem::replace(&mut self.running.batch.rows, rows);
         (self.running.members, self.running.ghosts) = (0, 0);
         (self.locked, self.tangled, self.partial) = (false, false, None);
         self.joining.clear();

@@ -79,8 +79,13 @@ impl LockStep {
 
     /// Nobody is in lock step any more.
     pub(super) fn clear(&mut self) {
-        let (block_size, window, tick) = (self.block_size, self.window, self.tick);
-        *self = Self { tick, ..Self::new(block_size, window) };
+        self.members.clear();
+        self.phases.fill(0);
+        (self.count, self.offsets) = (0, 0);
+        (self.within, self.within_offsets) = (0, 0);
+        self.finishing.clear();
+        self.outgrowing.clear();
+        self.writers.clear();
     }
 
     pub(super) fn count(&self) -> u64 {

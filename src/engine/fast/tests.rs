@@ -17,6 +17,8 @@ use crate::engine::{Due, Engine};
 use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, SegmentId, Span, Time, Tokens};
 
+mod flat;
+
 /// Random workloads in an ordinary run.
 const CASES: u64 = 600;
 

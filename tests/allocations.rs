@@ -1,0 +1,140 @@
+//! Memory that the engine asks for. In a binary of its own: an allocator that counts, by thread,
+//! stands in for the usual one here.
+#![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
+
+use std::collections::VecDeque;
+
+use tonnage::config::defaults::VllmVersion;
+use tonnage::config::precision::{KvDtype, WeightPrecision};
+use tonnage::config::{gpus, models};
+use tonnage::engine::config::{EngineConfig, Policy, Pool};
+use tonnage::engine::fast::FastEngine;
+use tonnage::engine::request::{Effect, Request};
+use tonnage::engine::step_time::{StepCost, StepSetup};
+use tonnage::engine::{Due, Engine};
+use tonnage::trace::lineage::Path;
+use tonnage::trace::record::Finish;
+use tonnage::units::{Blocks, RequestId, SegmentId, Span, Time, Tokens};
+
+/// Agents at one engine. Each asks again a second after it has its answer, with all that was said
+/// before, and starts afresh when that has become too long.
+struct Agents {
+    engine: FastEngine,
+    contexts: Vec<Path>,
+    segments: u32,
+    /// Who asks next, and when: all pauses are alike.
+    pauses: VecDeque<(Time, RequestId)>,
+    effects: Vec<Effect>,
+    calls: u64,
+}
+
+const AGENTS: u32 = 24;
+const CONTEXT_MAX: u64 = 60_000;
+
+impl Agents {
+    fn new(blocks: u64, async_scheduling: bool) -> Self {
+        let model = models::find("Llama-3.1-8B").unwrap();
+        let cost = StepCost::new(&StepSetup {
+            model: &model,
+            gpu: gpus::find("h100-sxm").unwrap(),
+            tp: 1,
+            dp: 1,
+            weights: WeightPrecision::Bits16,
+            kv_dtype: KvDtype::Bf16,
+        });
+        let config = EngineConfig {
+            block_size: 16,
+            pool: Pool::Limited(Blocks(blocks)),
+            window_blocks: Blocks::ZERO,
+            max_num_seqs: 256,
+            max_num_batched_tokens: Tokens(2_048),
+            long_prefill_token_threshold: Tokens::ZERO,
+            max_model_len: Tokens(131_072),
+            enable_prefix_caching: true,
+            policy: Policy::Fcfs,
+            watermark: 0.0,
+            async_scheduling,
+            vllm: VllmVersion::scheduler("0.29").unwrap(),
+            scheduler_reserve_full_isl: true,
+        };
+        Self {
+            engine: FastEngine::new(config, cost.unwrap()),
+            contexts: vec![Path::default(); AGENTS as usize],
+            segments: 1,
+            pauses: (0..AGENTS).map(|agent| (Time(u64::from(agent)), RequestId(agent))).collect(),
+            effects: Vec::new(),
+            calls: 0,
+        }
+    }
+
+    /// Lets them make so many more calls.
+    fn make(&mut self, calls: u64) {
+        let upto = self.calls + calls;
+        while self.calls < upto {
+            let asks = self.pauses.front().map(|(at, _)| *at);
+            match self.engine.due() {
+                Some(Due::StepEnds(at)) if asks.is_none_or(|asks| at <= asks) => self.advance(at),
+                Some(Due::StepStarts(at)) if asks.is_none_or(|asks| at < asks) => self.advance(at),
+                _ => self.ask(),
+            }
+        }
+    }
+
+    fn advance(&mut self, now: Time) {
+        self.engine.advance(now, &mut self.effects);
+        self.engine.take_runs(|run, levels| assert!(run.steps > 0 && !levels.is_empty()));
+        for effect in self.effects.drain(..) {
+            if let Effect::Finished { request, .. } = effect {
+                self.pauses.push_back((now + Span::from_secs(1), request));
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        let (now, id) = self.pauses.pop_front().unwrap();
+        let context = &mut self.contexts[id.index()];
+        let new = 300 + self.calls * 7_919 % 900;
+        let output = 20 + self.calls * 104_729 % 300;
+        if context.len().0 + new + output > CONTEXT_MAX {
+            // Tools and system prompt are the same for all.
+            *context = Path::default();
+            context.extend(SegmentId(0), Tokens(8_000));
+            self.segments += 1;
+        }
+        let own = if context.is_empty() { 0 } else { self.segments };
+        let last = context.runs().last().map_or(SegmentId(own), |run| run.segment);
+        let trunk = if last == SegmentId(0) { SegmentId(self.segments) } else { last };
+        let prompt = context.len() + Tokens(new);
+        context.extend(trunk, prompt + Tokens(output));
+        self.calls += 1;
+        self.engine.submit(
+            now,
+            Request {
+                id,
+                path: context.clone(),
+                prompt,
+                output: Tokens(output),
+                finish: Finish::Length,
+                priority: 0,
+            },
+        );
+    }
+}
+
+/// Once it has seen the load, an engine hardly asks for memory any more: what calls need is used
+/// again. Lists and tables may grow by doubling now and then; a call asks for nothing.
+#[test]
+fn no_memory_is_asked_for_by_call() {
+    for (blocks, async_scheduling) in [(27_000, true), (27_000, false), (8_000, true)] {
+        let mut agents = Agents::new(blocks, async_scheduling);
+        agents.make(20_000);
+        let asked = allocation_counter::measure(|| agents.make(20_000));
+        assert!(
+            asked.count_total <= 200,
+            "{blocks} blocks, async {async_scheduling}: memory was asked for {} times in 20,000 \
+             calls, {} bytes in all",
+            asked.count_total,
+            asked.bytes_total
+        );
+    }
+}
