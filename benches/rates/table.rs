@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::work::{self, Work};
-use super::{instructions, known};
+use super::{WHOLE_SECS_MAX, instructions, known};
 
 const HEAD: &str = "\
 | work | calls simulated | CPU s, simulation | CPU s, whole process | calls per CPU-second | \
@@ -82,15 +82,16 @@ fn measure(work: &Work) -> Value {
 
 fn line(work: &Work, measured: &Value, instructions: Option<f64>) -> String {
     let number = |key: &str| measured[key].as_f64().expect("a number");
-    let rate = |key: &str| grouped(number("calls") / number(key), 1_000.0);
+    let rate = |secs: f64| grouped(number("calls") / secs, 1_000.0);
+    let whole = measured["whole_s"].as_f64();
     format!(
-        "| {} | {} | {:.3} | {:.3} | {} | {} | {} MiB | {} |\n",
+        "| {} | {} | {:.3} | {} | {} | {} | {} MiB | {} |\n",
         work.what,
         grouped(number("calls"), 1.0),
         number("alone_s"),
-        number("whole_s"),
-        rate("alone_s"),
-        rate("whole_s"),
+        whole.map_or_else(|| format!("over {WHOLE_SECS_MAX}"), |secs| format!("{secs:.3}")),
+        rate(number("alone_s")),
+        whole.map_or_else(|| "-".to_owned(), rate),
         number("peak_mib"),
         instructions.map_or_else(|| "-".to_owned(), |count| grouped(count, 100.0)),
     )
