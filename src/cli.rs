@@ -20,6 +20,7 @@ mod replay;
 mod scenario;
 mod size;
 mod stats;
+mod step;
 mod trace;
 
 /// Exit code for anything wrong with what the user gave.
@@ -55,6 +56,8 @@ enum Command {
     Conform(conform::Args),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
     Memory(Box<memory::Args>),
+    /// Show how long one engine step takes, term by term, and what bounds it
+    Step(Box<step::Args>),
 }
 
 /// How a command ended that did not fail.
@@ -93,5 +96,6 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Trace(args) => trace::run(&args),
         Command::Conform(args) => conform::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Step(args) => step::run(&args),
     }
 }

@@ -1,18 +1,19 @@
 //! Step-time constants, fitted to measured runs and kernel tables, from `data/presets.csv`.
 //!
-//! A preset holds for one number of bits a weight and, from most to least exact, for one GPU, for
-//! an architecture, or for all GPUs of the fit.
+//! A preset holds for one number of bits a weight, or one format of that many, and, from most to
+//! least exact, for one GPU, for an architecture, or for all GPUs of the fit. `benches/presets.rs`
+//! fits them.
 
 use std::fmt;
 use std::sync::LazyLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::gpus::GpuSpec;
 use super::precision::WeightPrecision;
 
 /// For what a preset was fitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// This GPU.
@@ -24,7 +25,7 @@ pub enum Level {
 }
 
 /// One row of the table. Efficiencies are fractions of the data sheet.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Preset {
     /// Its name, for example `H100/8`.
     #[serde(rename = "preset")]
@@ -35,8 +36,12 @@ pub struct Preset {
     pub name: String,
     /// Bits a weight.
     pub weight_bits: u32,
+    /// The weight format that it holds for; empty for every one of its bits.
+    pub format: String,
     /// Of memory bandwidth, reading weights.
     pub e_m: f64,
+    /// Of memory bandwidth, reading the weights of routed experts.
+    pub e_x: f64,
     /// Of the arithmetic peak, multiplying weights.
     pub e_c: f64,
     /// Of memory bandwidth, reading a 16-bit KV cache.
@@ -99,6 +104,45 @@ pub struct Preset {
     pub basis: String,
 }
 
+/// Between which sizes lie the measurements that a preset rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Measured {
+    /// The preset.
+    pub preset: String,
+    /// `serving`: whole steps of serving runs; `tables`: kernels one by one.
+    pub source: String,
+    /// How many measurements.
+    pub rows: u32,
+    /// Fewest decoding sequences of a step that decodes.
+    pub decode_seqs_min: u64,
+    /// Most decoding sequences.
+    pub decode_seqs_max: u64,
+    /// Shortest mean context, in tokens.
+    pub context_min: u64,
+    /// Longest mean context.
+    pub context_max: u64,
+    /// Fewest prompt tokens of a step that has some.
+    pub prefill_tokens_min: u64,
+    /// Most prompt tokens.
+    pub prefill_tokens_max: u64,
+}
+
+static MEASURED: LazyLock<Vec<Measured>> = LazyLock::new(|| {
+    csv::Reader::from_reader(include_str!("data/measured.csv").as_bytes())
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .expect("the table of measured ranges compiled in is well formed")
+});
+
+impl Preset {
+    /// Between which sizes lie the measurements that it rests on, from one source: `serving` or
+    /// `tables`.
+    #[must_use]
+    pub fn measured(&self, source: &str) -> Option<&'static Measured> {
+        MEASURED.iter().find(|range| range.preset == self.id && range.source == source)
+    }
+}
+
 static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
     csv::Reader::from_reader(include_str!("data/presets.csv").as_bytes())
         .deserialize()
@@ -116,9 +160,15 @@ pub fn all() -> &'static [Preset] {
 #[must_use]
 pub fn lookup(gpu: &GpuSpec, weights: WeightPrecision) -> &'static Preset {
     let find = |level: Level, name: &str| {
-        PRESETS.iter().find(|preset| {
-            preset.weight_bits == weights.bits() && preset.level == level && preset.name == name
-        })
+        let of_format = |format: &str| {
+            PRESETS.iter().find(|preset| {
+                preset.weight_bits == weights.bits()
+                    && preset.format == format
+                    && preset.level == level
+                    && preset.name == name
+            })
+        };
+        of_format(weights.name()).or_else(|| of_format(""))
     };
     find(Level::Gpu, &gpu.preset)
         .or_else(|| find(Level::Arch, gpu.arch.name()))
@@ -184,8 +234,15 @@ mod tests {
     #[test]
     fn constants_are_in_range() {
         for preset in all() {
-            let efficiencies =
-                [preset.e_m, preset.e_c, preset.e_kv16, preset.e_kv8, preset.e_a, preset.e_n];
+            let efficiencies = [
+                preset.e_m,
+                preset.e_x,
+                preset.e_c,
+                preset.e_kv16,
+                preset.e_kv8,
+                preset.e_a,
+                preset.e_n,
+            ];
             // Above 1 a step could beat the data sheet.
             assert!(efficiencies.iter().all(|e| (0.1..=1.0).contains(e)), "{}", preset.id);
             assert!(preset.a64 >= 1.0 && preset.kx >= 0.0, "{}", preset.id);

@@ -194,13 +194,13 @@ fn what_is_not_modelled_is_refused_or_noted() {
         model: &model,
         gpu: gpus::find("A100").unwrap(),
         tp: 1,
-        dp: 2,
+        dp: 1,
         weights: Fp8,
         kv_dtype: KvDtype::Bf16,
     };
-    let error = StepCost::new(&setup).unwrap_err();
-    assert!(error.message().contains("attention data parallelism is not modelled"));
-    let cost = StepCost::new(&StepSetup { dp: 1, ..setup }).unwrap();
+    let error = StepCost::new(&StepSetup { tp: 16, ..setup }).unwrap_err();
+    assert!(error.to_string().contains("tensor parallelism across nodes is not modelled"));
+    let cost = StepCost::new(&setup).unwrap();
     assert_eq!(cost.preset().id, "joint/8");
     assert!(cost.warnings()[0].0.contains("multiplied at the 16-bit peak"));
 }
