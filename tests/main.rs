@@ -26,6 +26,7 @@ mod main {
     mod reference;
     mod rig;
     mod stats;
+    mod step;
     mod tidy;
     mod trace_tools;
     mod vllm_serve;

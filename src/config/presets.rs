@@ -215,7 +215,9 @@ mod tests {
         let id = |gpu, weights| lookup(gpus::find(gpu).unwrap(), weights).id.as_str();
         assert_eq!(id("H100", Fp8), "H100/8");
         assert_eq!(id("B300", Fp8), "blackwell/8");
-        assert_eq!(id("B300", Nvfp4), "B300/4");
+        assert_eq!(id("B300", Nvfp4), "B300/nvfp4");
+        assert_eq!(id("B300", Int4), "B300/4");
+        assert_eq!(id("GB200", Mxfp4), "blackwell/mxfp4");
         assert_eq!(id("A6000", Bits16), "ampere/16");
         assert_eq!(id("A100", Fp8), "joint/8");
         assert_eq!(id("MI300X", Bits16), "joint/16");
@@ -229,6 +231,19 @@ mod tests {
                 assert_eq!(lookup(gpu, weights).weight_bits, weights.bits());
             }
         }
+    }
+
+    #[test]
+    fn every_range_belongs_to_a_preset_and_has_its_order() {
+        for range in MEASURED.iter() {
+            assert!(all().iter().any(|preset| preset.id == range.preset), "{}", range.preset);
+            assert!(range.rows > 0 && range.decode_seqs_min <= range.decode_seqs_max);
+            assert!(range.context_min <= range.context_max);
+            assert!(range.prefill_tokens_min <= range.prefill_tokens_max);
+        }
+        let preset = lookup(gpus::find("h100").unwrap(), Fp8);
+        assert_eq!(preset.measured("serving").unwrap().rows, preset.n_serving);
+        assert!(preset.measured("tables").unwrap().context_max >= 131_072);
     }
 
     #[test]
@@ -256,8 +271,8 @@ mod tests {
         let text = lookup(gpus::find("h100").unwrap(), Fp8).to_string();
         assert_eq!(
             text,
-            "preset H100/8 (this GPU): 50 serving runs, 832 kernel-table steps; mean ITL error \
-             4.5 % on them, 16.3 % on models left out"
+            "preset H100/8 (this GPU): 51 serving runs, 832 kernel-table steps; mean ITL error \
+             4.2 % on them, 11.7 % on models left out"
         );
         let text = lookup(gpus::find("mi300x").unwrap(), Bits16).to_string();
         assert!(text.contains("all GPUs of the fit, not this one"), "{text}");
