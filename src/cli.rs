@@ -25,6 +25,7 @@ mod scenario;
 mod size;
 mod source;
 mod stats;
+mod step;
 mod trace;
 mod validate;
 
@@ -70,6 +71,8 @@ enum Command {
     Calibrate(Box<calibrate::Args>),
     /// Show what a model takes of a GPU's memory, and what is left for the KV cache
     Memory(Box<memory::Args>),
+    /// Show how long one engine step takes, term by term, and what bounds it
+    Step(Box<step::Args>),
 }
 
 /// How a command ended that did not fail.
@@ -114,5 +117,6 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Step(args) => step::run(&args),
     }
 }

@@ -28,6 +28,7 @@ mod main {
     mod rig;
     mod stats;
     mod stream;
+    mod step;
     mod tidy;
     mod trace_tools;
     mod validate;

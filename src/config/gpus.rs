@@ -116,12 +116,18 @@ impl GpuSpec {
         if tp <= self.link_world { self.link_gb_s } else { self.pcie_gb_s }
     }
 
+    /// GPUs of one node, or of the domain that the fast link joins where that is larger.
+    #[must_use]
+    pub fn node_gpus(&self) -> u32 {
+        self.link_world.max(NODE_GPUS)
+    }
+
     /// Refuses groups that span more than one node.
     ///
     /// # Errors
     /// No GPU, or more of them than a node has.
     pub fn check_group(&self, tp: u32) -> Result<()> {
-        let most = self.link_world.max(NODE_GPUS);
+        let most = self.node_gpus();
         if (1..=most).contains(&tp) {
             return Ok(());
         }

@@ -1,18 +1,19 @@
 //! Step-time constants, fitted to measured runs and kernel tables, from `data/presets.csv`.
 //!
-//! A preset holds for one number of bits a weight and, from most to least exact, for one GPU, for
-//! an architecture, or for all GPUs of the fit.
+//! A preset holds for one number of bits a weight, or one format of that many, and, from most to
+//! least exact, for one GPU, for an architecture, or for all GPUs of the fit. `benches/presets.rs`
+//! fits them.
 
 use std::fmt;
 use std::sync::LazyLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::gpus::GpuSpec;
 use super::precision::WeightPrecision;
 
 /// For what a preset was fitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// This GPU.
@@ -24,7 +25,7 @@ pub enum Level {
 }
 
 /// One row of the table. Efficiencies are fractions of the data sheet.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Preset {
     /// Its name, for example `H100/8`.
     #[serde(rename = "preset")]
@@ -35,8 +36,12 @@ pub struct Preset {
     pub name: String,
     /// Bits a weight.
     pub weight_bits: u32,
+    /// The weight format that it holds for; empty for every one of its bits.
+    pub format: String,
     /// Of memory bandwidth, reading weights.
     pub e_m: f64,
+    /// Of memory bandwidth, reading the weights of routed experts.
+    pub e_x: f64,
     /// Of the arithmetic peak, multiplying weights.
     pub e_c: f64,
     /// Of memory bandwidth, reading a 16-bit KV cache.
@@ -99,6 +104,45 @@ pub struct Preset {
     pub basis: String,
 }
 
+/// Between which sizes lie the measurements that a preset rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Measured {
+    /// The preset.
+    pub preset: String,
+    /// `serving`: whole steps of serving runs; `tables`: kernels one by one.
+    pub source: String,
+    /// How many measurements.
+    pub rows: u32,
+    /// Fewest decoding sequences of a step that decodes.
+    pub decode_seqs_min: u64,
+    /// Most decoding sequences.
+    pub decode_seqs_max: u64,
+    /// Shortest mean context, in tokens.
+    pub context_min: u64,
+    /// Longest mean context.
+    pub context_max: u64,
+    /// Fewest prompt tokens of a step that has some.
+    pub prefill_tokens_min: u64,
+    /// Most prompt tokens.
+    pub prefill_tokens_max: u64,
+}
+
+static MEASURED: LazyLock<Vec<Measured>> = LazyLock::new(|| {
+    csv::Reader::from_reader(include_str!("data/measured.csv").as_bytes())
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .expect("the table of measured ranges compiled in is well formed")
+});
+
+impl Preset {
+    /// Between which sizes lie the measurements that it rests on, from one source: `serving` or
+    /// `tables`.
+    #[must_use]
+    pub fn measured(&self, source: &str) -> Option<&'static Measured> {
+        MEASURED.iter().find(|range| range.preset == self.id && range.source == source)
+    }
+}
+
 static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
     csv::Reader::from_reader(include_str!("data/presets.csv").as_bytes())
         .deserialize()
@@ -116,9 +160,15 @@ pub fn all() -> &'static [Preset] {
 #[must_use]
 pub fn lookup(gpu: &GpuSpec, weights: WeightPrecision) -> &'static Preset {
     let find = |level: Level, name: &str| {
-        PRESETS.iter().find(|preset| {
-            preset.weight_bits == weights.bits() && preset.level == level && preset.name == name
-        })
+        let of_format = |format: &str| {
+            PRESETS.iter().find(|preset| {
+                preset.weight_bits == weights.bits()
+                    && preset.format == format
+                    && preset.level == level
+                    && preset.name == name
+            })
+        };
+        of_format(weights.name()).or_else(|| of_format(""))
     };
     find(Level::Gpu, &gpu.preset)
         .or_else(|| find(Level::Arch, gpu.arch.name()))
@@ -165,7 +215,9 @@ mod tests {
         let id = |gpu, weights| lookup(gpus::find(gpu).unwrap(), weights).id.as_str();
         assert_eq!(id("H100", Fp8), "H100/8");
         assert_eq!(id("B300", Fp8), "blackwell/8");
-        assert_eq!(id("B300", Nvfp4), "B300/4");
+        assert_eq!(id("B300", Nvfp4), "B300/nvfp4");
+        assert_eq!(id("B300", Int4), "B300/4");
+        assert_eq!(id("GB200", Mxfp4), "blackwell/mxfp4");
         assert_eq!(id("A6000", Bits16), "ampere/16");
         assert_eq!(id("A100", Fp8), "joint/8");
         assert_eq!(id("MI300X", Bits16), "joint/16");
@@ -182,10 +234,30 @@ mod tests {
     }
 
     #[test]
+    fn every_range_belongs_to_a_preset_and_has_its_order() {
+        for range in MEASURED.iter() {
+            assert!(all().iter().any(|preset| preset.id == range.preset), "{}", range.preset);
+            assert!(range.rows > 0 && range.decode_seqs_min <= range.decode_seqs_max);
+            assert!(range.context_min <= range.context_max);
+            assert!(range.prefill_tokens_min <= range.prefill_tokens_max);
+        }
+        let preset = lookup(gpus::find("h100").unwrap(), Fp8);
+        assert_eq!(preset.measured("serving").unwrap().rows, preset.n_serving);
+        assert!(preset.measured("tables").unwrap().context_max >= 131_072);
+    }
+
+    #[test]
     fn constants_are_in_range() {
         for preset in all() {
-            let efficiencies =
-                [preset.e_m, preset.e_c, preset.e_kv16, preset.e_kv8, preset.e_a, preset.e_n];
+            let efficiencies = [
+                preset.e_m,
+                preset.e_x,
+                preset.e_c,
+                preset.e_kv16,
+                preset.e_kv8,
+                preset.e_a,
+                preset.e_n,
+            ];
             // Above 1 a step could beat the data sheet.
             assert!(efficiencies.iter().all(|e| (0.1..=1.0).contains(e)), "{}", preset.id);
             assert!(preset.a64 >= 1.0 && preset.kx >= 0.0, "{}", preset.id);
@@ -199,8 +271,8 @@ mod tests {
         let text = lookup(gpus::find("h100").unwrap(), Fp8).to_string();
         assert_eq!(
             text,
-            "preset H100/8 (this GPU): 50 serving runs, 832 kernel-table steps; mean ITL error \
-             4.5 % on them, 16.3 % on models left out"
+            "preset H100/8 (this GPU): 51 serving runs, 832 kernel-table steps; mean ITL error \
+             4.2 % on them, 11.7 % on models left out"
         );
         let text = lookup(gpus::find("mi300x").unwrap(), Bits16).to_string();
         assert!(text.contains("all GPUs of the fit, not this one"), "{text}");

@@ -34,6 +34,7 @@ use crate::config::precision::{self, KvDtype, WeightPrecision};
 use crate::config::presets::{self, Preset};
 use crate::diag::{Error, Result, Warning};
 
+mod group;
 mod load;
 #[cfg(test)]
 mod tests;
@@ -68,7 +69,8 @@ pub struct StepSetup<'a> {
     pub gpu: &'a GpuSpec,
     /// GPUs of the tensor-parallel group.
     pub tp: u32,
-    /// Ranks of attention data parallelism; only 1 is modelled.
+    /// Ranks of attention data parallelism: each has `tp` GPUs and sequences of its own; the
+    /// experts lie on the GPUs of all ranks. A model without experts has ranks that share nothing.
     pub dp: u32,
     /// How the weights are stored.
     pub weights: WeightPrecision,
@@ -98,6 +100,8 @@ impl Default for Factors {
 pub struct StepTime {
     /// W: reading weights.
     pub weights_ms: f64,
+    /// The part of W that routed experts take.
+    pub expert_weights_ms: f64,
     /// F: multiplying them.
     pub gemm_ms: f64,
     /// K: reading the KV cache in decode.
@@ -106,7 +110,7 @@ pub struct StepTime {
     pub attention_ms: f64,
     /// U: element-wise passes over the hidden state.
     pub elementwise_ms: f64,
-    /// X: all-reduces.
+    /// X: all-reduces, and between data-parallel ranks the way to the experts and back.
     pub network_ms: f64,
     /// Host time and fixed times.
     pub host_ms: f64,
@@ -174,6 +178,8 @@ pub struct StepCost {
     /// Share of the experts that one token does not touch.
     miss: f64,
     gemm_token: f64,
+    /// Of one token of any rank, its experts.
+    gemm_routed: f64,
     gemm_row: f64,
     kv_full: f64,
     kv_windowed: f64,
@@ -186,6 +192,7 @@ pub struct StepCost {
     host_step: f64,
     host_sequence: f64,
     window: Option<u64>,
+    lock_step: bool,
     factors: Factors,
     contexts: ContextTicks,
     floor: Floor,
@@ -197,30 +204,38 @@ pub struct StepCost {
 #[derive(Clone, Copy, Debug)]
 struct Floor {
     weights: f64,
+    experts: f64,
     gemm: f64,
     kv: f64,
     attention: f64,
+}
+
+impl Floor {
+    fn linear(&self) -> f64 {
+        self.weights.max(self.experts).max(self.gemm)
+    }
 }
 
 impl StepCost {
     /// Multiplies out what no step changes.
     ///
     /// # Errors
-    /// The group does not fit the model or the node, `dp` is above 1, or the GPU cannot run the
-    /// precision.
+    /// The group does not fit the model or the node, or the GPU cannot run the precision.
     pub fn new(setup: &StepSetup) -> Result<Self> {
-        let StepSetup { model, gpu, tp, dp, weights, kv_dtype } = *setup;
-        if dp != 1 {
-            return Err(
-                Error::found(dp, "1; attention data parallelism is not modelled").in_field("dp")
-            );
-        }
-        gpu.check_group(tp)?;
-        model.check_tp(tp)?;
+        Self::with_preset(setup, presets::lookup(setup.gpu, setup.weights))
+    }
+
+    /// The same with constants of the caller's choice, for fitting them.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_preset(setup: &StepSetup, preset: &'static Preset) -> Result<Self> {
+        let StepSetup { model, gpu, tp, weights, kv_dtype, .. } = *setup;
+        group::check(setup)?;
         let peak = precision::gemm_peak(gpu, weights)?;
-        let preset = presets::lookup(gpu, weights);
         let rates = Rates::new(setup, preset, peak.tflops);
         let gpus = f64::from(tp);
+        let expert_gpus = f64::from(group::expert_gpus(setup));
         let layers = model.layers as f64;
         let moe_layers = model.moe_layers() as f64;
         let hidden = model.hidden as f64;
@@ -240,11 +255,11 @@ impl StepCost {
         let fixed_us = preset.layer_us * layers + preset.moe_layer_us * moe_layers;
         let cost = Self {
             weights_fixed: (common * other_bytes + head * HIDDEN_BYTES) / gpus / rates.weights,
-            weights_expert: expert * weights.bytes() / gpus / rates.weights,
+            weights_expert: expert * weights.bytes() / expert_gpus / rates.experts,
             experts,
             miss: if experts > 0.0 { 1.0 - per_token / experts } else { 1.0 },
-            gemm_token: FLOPS_PER_WEIGHT / gpus
-                * (common / rates.gemm_other + per_token * expert / rates.gemm),
+            gemm_token: FLOPS_PER_WEIGHT / gpus * common / rates.gemm_other,
+            gemm_routed: FLOPS_PER_WEIGHT / expert_gpus * per_token * expert / rates.gemm,
             gemm_row: FLOPS_PER_WEIGHT / gpus * head / rates.gemm_16,
             kv_full: model.full_layers() as f64 * kv_layer,
             kv_windowed: model.windowed_layers() as f64 * kv_layer,
@@ -253,10 +268,13 @@ impl StepCost {
             attention_windowed: model.windowed_layers() as f64 * pair_layer,
             elementwise_token: HIDDEN_BYTES * hidden * copies / (gpu.hbm_tb_s * TB_S),
             network_step: all_reduces * preset.all_reduce_us * US,
-            network_token: all_reduces * moved / (preset.e_n * gpu.group_link_gb_s(tp) * GB_S),
+            network_token: all_reduces * moved / (preset.e_n * gpu.group_link_gb_s(tp) * GB_S)
+                + group::to_experts_bytes(setup)
+                    / (preset.e_n * gpu.group_link_gb_s(group::expert_gpus(setup)) * GB_S),
             host_step: preset.t0_ms + fixed_us * US,
             host_sequence: preset.sequence_us * US,
             window: model.window.map(|window| window.tokens),
+            lock_step: group::in_lock_step(setup),
             factors: Factors::default(),
             contexts: ContextTicks::default(),
             floor: rates.floor,
@@ -286,7 +304,7 @@ impl StepCost {
     pub fn with_factors(mut self, factors: Factors) -> Result<Self> {
         let bounds = [
             ("host", factors.host, 0.0),
-            ("linear", factors.linear, self.floor.weights.max(self.floor.gemm)),
+            ("linear", factors.linear, self.floor.linear()),
             ("attention", factors.attention, self.floor.kv.max(self.floor.attention)),
         ];
         for (field, found, least) in bounds {
@@ -324,13 +342,18 @@ impl StepCost {
         debug_assert!(load.window() == self.window, "the load was made for another model");
         debug_assert!(load.tokens() > 0, "an empty step");
         let tokens = load.tokens() as f64;
-        let touched = self.experts * (1.0 - power(self.miss, load.tokens()));
+        let of_all_ranks = load.tokens() + load.other_tokens();
+        let touched = self.experts * (1.0 - power(self.miss, of_all_ranks));
+        let expert_weights_ms = self.weights_expert * touched;
         let mixed = load.prefill_tokens() > 0 && load.decode_seqs() > 0;
         let kv = self.kv_full * load.decode_context() as f64
             + self.kv_windowed * load.decode_context_windowed() as f64;
         let time = StepTime {
-            weights_ms: self.weights_fixed + self.weights_expert * touched,
-            gemm_ms: self.gemm_token * tokens + self.gemm_row * load.output_rows() as f64,
+            weights_ms: self.weights_fixed + expert_weights_ms,
+            expert_weights_ms,
+            gemm_ms: self.gemm_token * tokens
+                + self.gemm_routed * of_all_ranks as f64
+                + self.gemm_row * load.output_rows() as f64,
             kv_ms: if mixed { self.kv_mixed * kv } else { kv },
             attention_ms: self.attention_full * load.prefill_half_pairs() as f64
                 + self.attention_windowed * load.prefill_half_pairs_windowed() as f64,
@@ -376,7 +399,9 @@ impl StepCost {
     /// bandwidth, or all multiplications at full rate.
     fn floor_ms(&self, time: &StepTime, mixed: bool) -> f64 {
         let kv = time.kv_ms / if mixed { self.kv_mixed } else { 1.0 };
-        let bytes = time.weights_ms * self.floor.weights + kv * self.floor.kv;
+        let common = time.weights_ms - time.expert_weights_ms;
+        let weights = common * self.floor.weights + time.expert_weights_ms * self.floor.experts;
+        let bytes = weights + kv * self.floor.kv;
         let flops = time.gemm_ms * self.floor.gemm + time.attention_ms * self.floor.attention;
         bytes.max(flops)
     }
@@ -391,7 +416,7 @@ impl StepCost {
 
 fn warnings(setup: &StepSetup, peak_note: Option<String>) -> Vec<Warning> {
     let StepSetup { gpu, tp, .. } = *setup;
-    let mut list: Vec<String> = peak_note.into_iter().collect();
+    let mut list: Vec<String> = peak_note.into_iter().chain(group::note(setup)).collect();
     if tp > gpu.link_world {
         list.push(format!(
             "{tp} x {}: the group reduces over PCIe at {} GB/s, which few measurements cover",
@@ -404,6 +429,7 @@ fn warnings(setup: &StepSetup, peak_note: Option<String>) -> Vec<Warning> {
 /// Rates that are reached, in bytes or operations a millisecond.
 struct Rates {
     weights: f64,
+    experts: f64,
     gemm: f64,
     gemm_other: f64,
     gemm_16: f64,
@@ -422,6 +448,7 @@ impl Rates {
         let small_heads = if small { preset.a64 } else { 1.0 };
         Self {
             weights: preset.e_m * gpu.hbm_tb_s * TB_S,
+            experts: preset.e_x * gpu.hbm_tb_s * TB_S,
             gemm: preset.e_c * peak_tflops * TFLOP_S,
             gemm_other: preset.e_c * other_tflops * TFLOP_S,
             gemm_16: preset.e_c * gpu.tflops_16 * TFLOP_S,
@@ -429,6 +456,7 @@ impl Rates {
             attention: preset.e_a * gpu.tflops_16 * TFLOP_S / small_heads,
             floor: Floor {
                 weights: preset.e_m,
+                experts: preset.e_x,
                 gemm: preset.e_c,
                 kv: kv_efficiency,
                 attention: preset.e_a / small_heads,

@@ -15,6 +15,7 @@ pub struct StepLoad {
     prefill_half_pairs: u64,
     prefill_half_pairs_windowed: u64,
     prefill_rows: u64,
+    other_tokens: u64,
 }
 
 impl StepLoad {
@@ -28,6 +29,7 @@ impl StepLoad {
             prefill_half_pairs: 0,
             prefill_half_pairs_windowed: 0,
             prefill_rows: 0,
+            other_tokens: 0,
         }
     }
 
@@ -64,6 +66,12 @@ impl StepLoad {
         let bounded = self.window.map_or(reach, |window| reach.min(2 * window));
         self.prefill_half_pairs_windowed += tokens * bounded;
         self.prefill_rows += u64::from(emits);
+    }
+
+    /// Sets how many tokens the other ranks of a data-parallel group compute in the same step:
+    /// they go to the same experts.
+    pub fn set_other_ranks(&mut self, tokens: u64) {
+        self.other_tokens = tokens;
     }
 
     /// Empties it, for the next step.
@@ -129,7 +137,13 @@ impl StepLoad {
         self.prefill_half_pairs_windowed
     }
 
-    /// Tokens that the step computes.
+    /// Tokens that other ranks of the group compute in the same step.
+    #[must_use]
+    pub fn other_tokens(&self) -> u64 {
+        self.other_tokens
+    }
+
+    /// Tokens that this rank computes in the step.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.decode_seqs + self.prefill_tokens
