@@ -5,12 +5,11 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Outcome;
-use super::scenario::{ScenarioArgs, help, show, with_progress};
+use super::scenario::{FormatArgs, ScenarioArgs, help, show, with_progress};
 use crate::diag::{Error, Result};
 use crate::fleet::{Progress, Run};
 use crate::report;
 use crate::sizing::case::Case;
-use crate::sizing::search::Candidate;
 use crate::trace::canonical::new_file::NewFile;
 
 /// Arguments of `tonnage replay`.
@@ -19,6 +18,8 @@ use crate::trace::canonical::new_file::NewFile;
 pub struct Args {
     #[command(flatten)]
     scenario: ScenarioArgs,
+    #[command(flatten)]
+    form: FormatArgs,
     /// Also write a row per call and per task: calls.csv and tasks.csv in this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -45,7 +46,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.metrics {
         written(path, |out| Ok(report::prometheus::write(&case, &run, out)?))?.commit()?;
     }
-    show(|out| args.scenario.format().replay(&case, &judged, out))?;
+    show(|out| args.form.format().replay(&case, &judged, out))?;
     Ok(if args.check && !judged.met() { Outcome::NotMet } else { Outcome::Met })
 }
 

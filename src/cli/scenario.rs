@@ -1,4 +1,4 @@
-//! What `replay` and `size` have in common: the scenario, its trace, the form of the result, and
+//! What the commands that run a scenario have in common: the scenario, its trace, the form of the result, and
 //! progress on a terminal.
 
 use std::io::{IsTerminal, Write};
@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::config::scenario::{KEYS, LoadKind, Scenario};
+use crate::config::scenario::{KEYS, LoadKind, Scenario, candidates_of, settable_keys};
+use crate::config::vary::Axis;
 use crate::config::vllm_serve;
 use crate::diag::{Error, Result};
+use crate::document;
 use crate::fleet::Progress;
 use crate::report::Format;
 use crate::report::json::Json;
@@ -65,14 +67,52 @@ pub struct ScenarioArgs {
     /// result
     #[arg(long)]
     every_step: bool,
+}
+
+/// The form of the result.
+#[derive(Debug, clap::Args)]
+pub struct FormatArgs {
     /// Print JSON
     #[arg(long)]
-    pub json: bool,
+    json: bool,
+}
+
+impl FormatArgs {
+    /// The form of the result.
+    pub fn format(&self) -> &'static dyn Format {
+        if self.json { &Json } else { &Text }
+    }
+}
+
+/// Keys that take several values.
+#[derive(Debug, clap::Args)]
+pub struct VaryArgs {
+    /// A key of the scenario and the values that it takes in turn, such as
+    /// router=session_affinity,random or replicas=1..16 ("1..16 step 2", "1..16 x2"); several give
+    /// every combination. Comes on top of the scenario's [candidates], or in place of a list there
+    #[arg(long, value_name = "KEY=LIST")]
+    vary: Vec<String>,
+}
+
+/// A scenario that has not been read yet: its text, and what the command line changes.
+pub struct Source<'a> {
+    args: &'a ScenarioArgs,
+    text: String,
+    name: String,
+    overrides: Vec<String>,
 }
 
 impl ScenarioArgs {
     /// Reads scenario and trace.
     pub fn load(&self) -> Result<Case> {
+        let source = self.source(&[])?;
+        let scenario = source.scenario(&[])?;
+        let trace = source.trace(&scenario)?;
+        source.case(scenario, &trace)
+    }
+
+    /// The scenario's text; `more` are assignments of options that only one command has.
+    pub fn source(&self, more: &[String]) -> Result<Source<'_>> {
         let mut overrides = self.set.clone();
         let option = |key: &str, text: &Option<String>| {
             text.as_ref().map(|text| vllm_serve::assignment(key, text))
@@ -83,6 +123,7 @@ impl ScenarioArgs {
         overrides.extend(self.open.then(|| "workload.open_loop=true".to_owned()));
         overrides.extend(self.scale.map(|factor| format!("workload.scale={factor:?}")));
         overrides.extend(self.sample.map(|share| format!("workload.sample={share:?}")));
+        overrides.extend_from_slice(more);
         let (text, name) = match &self.scenario {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -91,10 +132,12 @@ impl ScenarioArgs {
             }
             None => (BUNDLED_SCENARIO.to_owned(), "built-in scenario".to_owned()),
         };
-        let scenario = Scenario::parse(&text, &name, &overrides);
-        let scenario = scenario.map_err(|error| self.under_own_name(error))?;
-        let trace = self.load_trace(&scenario)?;
-        Ok(Case::new(scenario, &trace, &self.slo)?.every_step(self.every_step))
+        Ok(Source { args: self, text, name, overrides })
+    }
+
+    /// The targets of the command line.
+    pub fn targets(&self) -> &[String] {
+        &self.slo
     }
 
     /// Names the option that was given where an error names the key that it stands for.
@@ -125,10 +168,50 @@ impl ScenarioArgs {
             None => canonical::read_from(BUNDLED_TRACE, "built-in trace"),
         }
     }
+}
 
-    /// The form of the result.
-    pub fn format(&self) -> &'static dyn Format {
-        if self.json { &Json } else { &Text }
+impl Source<'_> {
+    /// Reads the scenario, with some more assignments.
+    pub fn scenario(&self, more: &[String]) -> Result<Scenario> {
+        let overrides: Vec<String> = self.overrides.iter().chain(more).cloned().collect();
+        let scenario = Scenario::parse(&self.text, &self.name, &overrides);
+        scenario.map_err(|error| self.args.under_own_name(error))
+    }
+
+    /// Reads the scenario's trace.
+    pub fn trace(&self, scenario: &Scenario) -> Result<Trace> {
+        self.args.load_trace(scenario)
+    }
+
+    /// A scenario of this source, ready to be run.
+    pub fn case(&self, scenario: Scenario, trace: &Trace) -> Result<Case> {
+        Ok(Case::new(scenario, trace, &self.args.slo)?.every_step(self.args.every_step))
+    }
+
+    /// The keys that take several values: those of the scenario's `[candidates]`, then those of the
+    /// command line.
+    pub fn axes(&self, args: &VaryArgs) -> Result<Vec<Axis>> {
+        let known = settable_keys();
+        let mut axes = candidates_of(&self.text, &self.name)?;
+        let given = args.vary.iter().map(|text| Axis::parse(text, &known));
+        let given = given.collect::<Result<Vec<_>>>()?;
+        axes.retain(|axis| given.iter().all(|given| given.key != axis.key));
+        for axis in given {
+            let wrong = |text: &str| Err(Error::new(text).in_field(format!("--vary {}", axis.key)));
+            if axes.iter().any(|other| other.key == axis.key) {
+                return wrong("this key is varied twice");
+            }
+            axes.push(axis);
+        }
+        let keys = self.overrides.iter().filter_map(|set| set.split_once('=')).map(|(key, _)| key);
+        for key in keys {
+            let key = document::full_name(key.trim(), &known)?;
+            if let Some(axis) = axes.iter().find(|axis| axis.key == key) {
+                let error = Error::new(format!("`{key}` has one value on the command line, too"));
+                return Err(axis.at(error.in_field(format!("--set {key}"))));
+            }
+        }
+        Ok(axes)
     }
 }
 
@@ -141,14 +224,21 @@ pub fn help() -> String {
         .map(|metric| format!("  {:18} {}\n", metric.name(), metric.definition()));
     format!(
         "Keys of a scenario, with their defaults:\n{}  {:width$}  served model that answers this \
-         model group of the trace; the group itself\n\n\
+         model group of the trace; the group itself\n  {:width$}  price of this GPU for an \
+         hour in USD, in place of the table's\n  {:width$}  list of values that this key takes \
+         in turn in `size` and `sweep`\n\n\
          Targets: p90 METRIC <= VALUE UNIT, or hit >= SHARE, failed <= SHARE. Metrics:\n{}\n\
          Examples:\n  \
          tonnage size --set load.developers=200\n  \
          tonnage size my-fleet.toml --trace week.csv.zst --slo \"p90 turn_llm <= 90 s\"\n  \
-         tonnage replay --set replicas=4 --set router=random --json",
+         tonnage replay --set replicas=4 --set router=random --json\n  \
+         tonnage size --vary gpu=h100,h200 --vary tensor_parallel_size=1,2 --seeds 3\n  \
+         tonnage capacity --set replicas=4\n  \
+         tonnage sweep --vary replicas=1..8 --vary router=session_affinity,random -o cells",
         keys.collect::<String>(),
         "models.GROUP",
+        "prices.GPU",
+        "candidates.KEY",
         metrics.collect::<String>(),
     )
 }

@@ -1,9 +1,14 @@
-//! `tonnage size`: the smallest fleet that meets every target.
+//! `tonnage size`: the smallest fleet that meets every target, among all candidates.
 
 use super::Outcome;
-use super::scenario::{ScenarioArgs, help, show, with_progress};
+use super::scenario::{FormatArgs, ScenarioArgs, Source, VaryArgs, help, show, with_progress};
+use crate::config::vary::Axis;
 use crate::diag::Result;
 use crate::fleet::Progress;
+use crate::sizing::bands::Bands;
+use crate::sizing::candidates::{self, Comparison, Refused, Sized};
+use crate::sizing::case::Case;
+use crate::sizing::replicates::Replicates;
 use crate::sizing::search::Search;
 
 /// Arguments of `tonnage size`.
@@ -12,18 +17,81 @@ use crate::sizing::search::Search;
 pub struct Args {
     #[command(flatten)]
     scenario: ScenarioArgs,
+    #[command(flatten)]
+    vary: VaryArgs,
+    /// Run each fleet under so many seeds, every one of which must meet the targets: size.seeds
+    #[arg(long, value_name = "N")]
+    seeds: Option<u32>,
+    #[command(flatten)]
+    form: FormatArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let case = args.scenario.load()?;
+    let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
+    let source = args.scenario.source(seeds.as_slice())?;
+    let axes = source.axes(&args.vary)?;
+    let (ready, refused) = ready(&source, &axes, args.scenario.targets())?;
     let progress = Progress::default();
-    let search = with_progress(&case, "looking for the smallest fleet", &progress, || {
-        Search::run(case.scenario.max_replicas, |replicas| {
-            let run = case.run(replicas, &progress)?;
-            Ok(case.judge(&run))
-        })
-    })?;
-    show(|out| args.scenario.format().size(&case, &search, out))?;
-    Ok(if search.smallest.is_some() { Outcome::Met } else { Outcome::NotMet })
+    let mut comparison = Comparison { sized: Vec::new(), refused };
+    let of = ready.len();
+    for (number, (name, replicates)) in ready.into_iter().enumerate() {
+        let label = match of {
+            1 => "looking for the smallest fleet".to_owned(),
+            _ => format!("candidate {} of {of}", number + 1),
+        };
+        let most = replicates.case().scenario.max_replicas;
+        let search = with_progress(replicates.case(), &label, &progress, || {
+            Search::run(&replicates, most, &progress)
+        })?;
+        comparison.sized.push(Sized { name, replicates, search, bands: None });
+    }
+    comparison.sort();
+    if let Some(best) = comparison.sized.first_mut() {
+        let (replicates, search) = (&best.replicates, &best.search);
+        let bands = with_progress(replicates.case(), "bands of the answer", &progress, || {
+            Bands::of(search, replicates, &progress)
+        })?;
+        best.bands = Some(bands);
+    }
+    show(|out| args.form.format().size(&comparison, out))?;
+    let met = comparison.sized.iter().any(|sized| sized.search.smallest.is_some());
+    Ok(if met { Outcome::Met } else { Outcome::NotMet })
+}
+
+/// The candidates that can run by name, each under every seed, and the others.
+type Ready = (Vec<(String, Replicates)>, Vec<Refused>);
+
+fn ready(source: &Source<'_>, axes: &[Axis], targets: &[String]) -> Result<Ready> {
+    let scenarios = candidates::scenarios(axes, |more| source.scenario(more))?;
+    let (mut ready, mut refused) = (Vec::new(), Vec::new());
+    let mut first: Option<Case> = None;
+    let mut trace = None;
+    for (combination, scenario) in scenarios {
+        let name = candidates::name(axes, &combination);
+        let scenario = match scenario {
+            Ok(scenario) => scenario,
+            Err(error) => {
+                refused.push(Refused { name, reason: error.message().to_owned() });
+                continue;
+            }
+        };
+        candidates::check(axes, scenario.one_price)?;
+        let trace = match &trace {
+            Some(trace) => trace,
+            None => trace.insert(source.trace(&scenario)?),
+        };
+        let seeds = scenario.seeds;
+        let case = match &first {
+            Some(first) => first.sibling(scenario, trace, targets)?,
+            None => source.case(scenario, trace)?,
+        };
+        if first.is_none() {
+            first = Some(case.sibling(case.scenario.clone(), trace, targets)?);
+        }
+        let replicates =
+            Replicates::of(case, seeds, |case, scenario| case.sibling(scenario, trace, targets))?;
+        ready.push((name, replicates));
+    }
+    Ok((ready, refused))
 }

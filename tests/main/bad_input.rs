@@ -177,7 +177,7 @@ fn settings_that_contradict_each_other() {
     refused_instead(
         "[fleet]",
         "[slo]\ntargets = [\"p95 tfft <= 3 s\"]\n[fleet]",
-        &["s.toml:10:1: slo.targets `p95 tfft <= 3 s`: unknown metric `tfft`", "`ttft`"],
+        &["s.toml:10:17: slo.targets `p95 tfft <= 3 s`: unknown metric `tfft`", "`ttft`"],
     );
     refused_instead(
         "[fleet]",
