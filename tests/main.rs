@@ -25,7 +25,10 @@ mod main {
     mod property;
     mod reference;
     mod rig;
+    mod sizes;
+    mod small;
     mod stats;
+    mod sweep;
     mod tidy;
     mod trace_tools;
     mod vllm_serve;

@@ -112,7 +112,7 @@ fn an_error_points_at_the_word() {
 }
 
 /// Each: the target, the column of the word, and words that the message must have.
-const WRONG: [(&str, u64, &str); 33] = [
+const WRONG: [(&str, u64, &str); 34] = [
     ("", 1, "ends too early"),
     ("p90", 4, "ends too early, allowed here: a metric"),
     ("p90 ttft", 9, "ends too early, allowed here: <=, >="),
