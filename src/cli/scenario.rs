@@ -1,5 +1,5 @@
-//! What the commands that run a scenario have in common: the scenario, its trace, the form of the result, and
-//! progress on a terminal.
+//! What the commands that run a scenario have in common: the scenario, its trace, the form of the
+//! result, and progress on a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -77,8 +77,9 @@ impl Unit {
         most.clamp(1.0, f64::from(MOST_UNITS)) as u32
     }
 
-    /// The scenario under so many units.
-    fn scenario(self, scenario: &Scenario, units: u32) -> Scenario {
+    /// The scenario under so many units. Of a trace at least one session is played; it has so many
+    /// as recorded.
+    fn scenario(self, scenario: &Scenario, units: u32, sessions: f64) -> Scenario {
         let kind = match (self, scenario.load.kind) {
             (Self::Developers, _) => LoadKind::Developers { developers: units },
             (Self::SessionsPerHour(_), LoadKind::SessionsPerHour { cv, .. }) => {
@@ -87,7 +88,10 @@ impl Unit {
             (_, kind) => kind,
         };
         let scale = match self {
-            Self::TraceFactor(_) => Some(self.load(units)).filter(|factor| *factor != 1.0),
+            Self::TraceFactor(_) => {
+                let factor = self.load(units).max(1.0 / sessions);
+                Some(factor).filter(|factor| *factor != 1.0)
+            }
             _ => scenario.reshape.scale,
         };
         Scenario {
@@ -227,7 +231,9 @@ struct Loads<'a> {
 impl Loads<'_> {
     fn fleet(&self, units: u32) -> Result<Fleet> {
         let replicates = self.replicates.changed(|case| {
-            let scenario = self.unit.scenario(&case.scenario, units);
+            let sessions = case.workload.sessions.len() as f64;
+            let recorded = sessions / case.scenario.reshape.scale.unwrap_or(1.0);
+            let scenario = self.unit.scenario(&case.scenario, units, recorded.max(1.0));
             let mut sibling = (self.sibling)(case, scenario)?;
             // A band's step times are not in the scenario.
             sibling.setup.cost = case.setup.cost.clone();

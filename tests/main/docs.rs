@@ -276,8 +276,10 @@ fn case() -> (Case, Vec<String>) {
 /// The same under two seeds.
 fn replicates() -> Replicates {
     let trace = trace();
-    let (case, _) = case();
-    Replicates::of(case, 2, |case, scenario| case.sibling(scenario, &trace, &[])).unwrap()
+    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
+    let case = Case::new(scenario, &trace, &targets).unwrap();
+    Replicates::of(case, 2, |case, scenario| case.sibling(scenario, &trace, &targets)).unwrap()
 }
 
 /// All keys of a JSON value. Nothing may be null or empty, or its keys would go unseen.
@@ -324,7 +326,8 @@ fn every_key_of_the_json_is_explained() {
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
     let trace = trace();
     let replicates = self::replicates();
-    let sibling = |case: &Case, scenario| case.sibling(scenario, &trace, &[]);
+    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let sibling = |case: &Case, scenario| case.sibling(scenario, &trace, &targets);
     let capacity = Capacity::find(&replicates, &sibling, &progress).unwrap();
     out.clear();
     Json.capacity(&replicates, &capacity, &mut out).unwrap();

@@ -18,7 +18,7 @@ use tonnage::trace::record::Trace;
 
 use super::small::{folder, tonnage};
 
-const MOST: u32 = 7;
+const MOST: u32 = 12;
 
 /// A few sessions of random lengths.
 fn sessions(seed: u64) -> Trace {
@@ -154,18 +154,19 @@ fn text(args: &[&str], code: i32) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Two replicas meet it, one does not, under the first seed.
 const TTFT: [&str; 4] = ["size", "s.toml", "--slo", "p95 ttft <= 100 ms"];
 
 #[test]
 fn each_candidate_has_the_answer_that_it_has_alone() {
-    let routers = ["--vary", "router=random,session_affinity", "--seeds", "2", "--json"];
-    let both = json(&[&TTFT[..], &routers].concat(), 0);
+    let size = ["size", "s.toml", "--slo", "p95 ttft <= 110 ms", "--seeds", "2", "--json"];
+    let routers = ["--vary", "router=random,session_affinity"];
+    let both = json(&[&size[..], &routers].concat(), 0);
     let candidates = both["candidates"].as_array().unwrap();
     assert_eq!(candidates.len(), 2);
     for candidate in candidates {
         let name = candidate["name"].as_str().unwrap();
-        let alone = ["--set", name, "--seeds", "2", "--json"];
-        let alone = json(&[&TTFT[..], &alone].concat(), 0);
+        let alone = json(&[&size[..], &["--set", name]].concat(), 0);
         assert_eq!(candidate["replicas"], alone["replicas"], "{name}");
         assert_eq!(alone["seeds"], serde_json::json!([1, 2]));
         assert_eq!(alone["tried"][0]["by_seed"].as_array().unwrap().len(), 2);
@@ -177,9 +178,11 @@ fn each_candidate_has_the_answer_that_it_has_alone() {
 
 #[test]
 fn candidates_that_cannot_run_are_told_and_slips_are_refused() {
-    let models = ["--vary", "model=Llama-3.1-8B,Qwen3-32B", "--vary", "gpu=rtx4090,h100-sxm"];
-    let said = text(&[&TTFT[..], &models].concat(), 0);
-    assert!(said.contains("cannot run   model=Qwen3-32B gpu=rtx4090: "), "{said}");
+    let pools =
+        ["--vary", "max_model_len=8192,65536", "--vary", "num_gpu_blocks_override=600,6000"];
+    let said = text(&[&TTFT[..], &pools].concat(), 0);
+    let refused = "cannot run   max_model_len=65536 num_gpu_blocks_override=600: ";
+    assert!(said.contains(refused), "{said}");
     for (more, said) in [
         (["--vary", "replicas=1..3"], "the number of replicas is what is looked for"),
         (["--vary", "gpu=h100,h1000"], "--vary engine.gpu: unknown GPU `h1000`"),
@@ -213,12 +216,12 @@ fn prices_of_the_scenario_decide_who_is_best() {
 fn a_target_that_no_fleet_meets_is_given_up_early_with_the_reason() {
     let args = ["size", "s.toml", "--slo", "p90 interactivity >= 5000 tok/s"];
     let said = text(&args, 1);
-    assert!(said.contains("the search gave up at 4 replicas"), "{said}");
+    assert!(said.contains("the search gave up at 8 replicas"), "{said}");
     assert!(said.contains("binding      p90 interactivity >= 5000 tok/s: "), "{said}");
     assert!(said.contains("of its step is reading weights (bandwidth)"), "{said}");
     let found = json(&[&args[..], &["--json"]].concat(), 1);
     assert_eq!(found["gave_up"]["target"], "p90 interactivity >= 5000 tok/s");
-    assert_eq!(found["tried"].as_array().unwrap().len(), 3);
+    assert_eq!(found["tried"].as_array().unwrap().len(), 4);
 }
 
 #[test]
@@ -226,7 +229,7 @@ fn a_fleet_carries_what_capacity_says_and_no_step_more() {
     let targets = ["--slo", "p95 ttft <= 150 ms", "--slo", "p90 stretch <= 2"];
     let found = json(&[&["capacity", "s.toml", "--json"], &targets[..]].concat(), 0);
     let (carried, breaks) = (found["carried"].as_f64().unwrap(), found["breaks"].as_f64().unwrap());
-    assert!(carried >= 1.0 && breaks > carried && breaks - carried <= (carried / 50.0).max(1.0));
+    assert!(carried >= 1.0 && breaks > carried && breaks - carried <= 1.0 + carried / 50.0);
     for (load, code) in [(carried, 0), (breaks, 1)] {
         let folder = folder();
         let set = format!("load.developers={load}");

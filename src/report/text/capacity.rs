@@ -124,8 +124,9 @@ fn knee(capacity: &Capacity, out: &mut dyn Write) -> io::Result<()> {
         }
         (Some(_), None) => writeln!(
             out,
-            "  knee         not up to {}: the hit rate keeps within {lost} of what it is at {light}",
+            "  knee         not up to {}: the hit rate keeps within {lost} of what it is at {}",
             with_unit(unit, knee.looked_to),
+            light,
         ),
     }
 }

@@ -207,7 +207,7 @@ fn bands(bands: Option<&Bands>, out: &mut dyn Write) -> io::Result<()> {
     let Some(bands) = bands else { return Ok(()) };
     if let Some(band) = bands.seeds {
         let text = band_text(band);
-        writeln!(out, "  seeds        {text}: content with one of the seeds, and with all")?;
+        writeln!(out, "  seeds        {text}: for one of the seeds, and for all")?;
     }
     if let Some(band) = bands.step_time {
         let (text, by) = (band_text(band), percent(bands.step_time_by));
@@ -217,10 +217,12 @@ fn bands(bands: Option<&Bands>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn band_text(band: Band) -> String {
-    let end = |end: Option<u32>| end.map_or("none".to_owned(), |size| size.to_string());
+    let replicas = |size: u32| format!("{size} replica{}", if size == 1 { "" } else { "s" });
     match (band.low, band.high) {
-        (Some(low), Some(high)) if low == high => format!("{low} replicas"),
-        (low, high) => format!("{} to {} replicas", end(low), end(high)),
+        (Some(low), Some(high)) if low == high => replicas(low),
+        (Some(low), Some(high)) => format!("{low} to {}", replicas(high)),
+        (Some(low), None) => format!("{} to more than were tried", replicas(low)),
+        (None, _) => "no fleet of these sizes either".to_owned(),
     }
 }
 
