@@ -13,7 +13,9 @@ use crate::config::vary::Axis;
 use crate::diag::{Error, Result};
 
 /// More combinations than anybody reads; a larger number is a slip.
-const COMBINATIONS_MAX: usize = 1_000_000;
+const COMBINATIONS_MAX: usize = 200_000;
+/// More candidates than anybody compares.
+const CANDIDATES_MAX: usize = 1_000;
 
 /// One value of every key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,11 +156,15 @@ pub fn each<T>(axes: &[Axis], make: impl Fn(&Combination) -> Result<T>) -> Resul
 /// Reads the scenario of every combination.
 ///
 /// # Errors
-/// As [`each`].
+/// As [`each`], or more candidates than anybody compares.
 pub fn scenarios(
     axes: &[Axis],
     read: impl Fn(&[String]) -> Result<Scenario>,
 ) -> Result<Each<Scenario>> {
+    let count = combinations(axes)?.len();
+    if count > CANDIDATES_MAX {
+        return Err(Error::found(count, format!("at most {CANDIDATES_MAX} candidates")));
+    }
     each(axes, |combination| read(&assignments(axes, combination)))
 }
 

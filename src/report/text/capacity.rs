@@ -115,8 +115,8 @@ fn knee(capacity: &Capacity, out: &mut dyn Write) -> io::Result<()> {
                 .and_then(|fleet| fleet.mean(|figures| Some(figures.kv.live_context_over_pool)));
             writeln!(
                 out,
-                "  knee         {}: from there on the hit rate has lost more than {lost} of what it \
-                 is at {light} ({} of its ceiling); live context / pool {}",
+                "  knee         {}: from there on the hit rate has lost more than {lost} of what \
+                 it is at {light} ({} of its ceiling); live context / pool {}",
                 with_unit(unit, at),
                 percent(share),
                 short_or_dash(pool),
