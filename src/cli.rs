@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 use crate::diag::Result;
 
 mod calibrate;
+mod capacity;
 mod conform;
 mod export;
 mod fit;
@@ -26,6 +27,7 @@ mod size;
 mod source;
 mod stats;
 mod step;
+mod sweep;
 mod trace;
 mod validate;
 
@@ -45,8 +47,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Find the smallest fleet that meets every target
-    Size(size::Args),
+    /// Find the smallest fleet that meets every target, among all candidates
+    Size(Box<size::Args>),
+    /// Find the load that a fleet carries, and where its hit rate bends
+    Capacity(Box<capacity::Args>),
+    /// Simulate every combination of values of some keys, resumably, on many cores or machines
+    Sweep(Box<sweep::Args>),
     /// Simulate one fleet and show everything that was measured
     Replay(replay::Args),
     /// Turn recorded traffic into a canonical trace
@@ -105,6 +111,8 @@ impl Outcome {
 pub fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
         Command::Size(args) => size::run(&args),
+        Command::Capacity(args) => capacity::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),

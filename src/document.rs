@@ -8,7 +8,10 @@ use std::path::Path;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-use crate::diag::{Error, Result};
+use crate::diag::{Error, Place, Result};
+
+/// Sections whose keys are the user's own names.
+const OWN_NAMES: [&str; 2] = ["models.", "prices."];
 
 /// A document as a flat list: `section.key` to value.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,8 @@ pub struct Document {
 struct Entry {
     value: Value,
     origin: Origin,
+    /// Line and column of each element of a list in the document.
+    elements: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +78,14 @@ impl Document {
                 continue;
             }
             let (line, column) = position(text, key.span().start);
-            let entry = Entry { value: value.clone(), origin: Origin::File(line, column) };
+            let elements = match spanned.get_ref() {
+                DeValue::Array(list) => {
+                    list.iter().map(|element| position(text, element.span().start)).collect()
+                }
+                _ => Vec::new(),
+            };
+            let origin = Origin::File(line, column);
+            let entry = Entry { value: value.clone(), origin, elements };
             self.entries.insert(full, entry);
         }
     }
@@ -101,14 +113,15 @@ impl Document {
             .ok()
             .and_then(|mut table| table.remove("v"))
             .unwrap_or_else(|| Value::String(text.to_owned()));
-        self.entries.insert(key, Entry { value, origin: Origin::CommandLine });
+        self.entries
+            .insert(key, Entry { value, origin: Origin::CommandLine, elements: Vec::new() });
         Ok(())
     }
 
     /// Sets a key to what a part of the text of `from` says; complaints name the part.
     pub fn derive(&mut self, key: &str, value: Value, from: &'static str, part: &str) {
         let origin = Origin::Derived { from, part: part.to_owned() };
-        self.entries.insert(key.to_owned(), Entry { value, origin });
+        self.entries.insert(key.to_owned(), Entry { value, origin, elements: Vec::new() });
     }
 
     /// Takes a key out.
@@ -287,6 +300,22 @@ impl Document {
         })
     }
 
+    /// Where each element of a list stands; the place of the list for elements that are not in the
+    /// document.
+    #[must_use]
+    pub fn element_places(&self, key: &str) -> Vec<Place> {
+        let list = self.at(key, Error::new("")).place().clone();
+        let Some(entry) = self.entries.get(key) else { return Vec::new() };
+        let elements = entry.value.as_array().map_or(0, Vec::len);
+        let place = |number: usize| match entry.elements.get(number) {
+            Some(&(line, column)) => {
+                Place { line: Some(line), column: Some(column), ..list.clone() }
+            }
+            None => list.clone(),
+        };
+        (0..elements).map(place).collect()
+    }
+
     /// One of a few names.
     ///
     /// # Errors
@@ -316,8 +345,12 @@ impl Document {
     }
 }
 
-fn full_name(key: &str, known: &[&str]) -> Result<String> {
-    if known.contains(&key) || key.starts_with("models.") {
+/// The full name of a key that may come without its section, where only one of `known` has it.
+///
+/// # Errors
+/// A key that does not exist, with the nearest one, or that exists more than once.
+pub fn full_name(key: &str, known: &[&str]) -> Result<String> {
+    if known.contains(&key) || OWN_NAMES.iter().any(|section| key.starts_with(section)) {
         return Ok(key.to_owned());
     }
     let same_leaf: Vec<&str> = known.iter().copied().filter(|name| leaf(name) == key).collect();

@@ -1,18 +1,21 @@
 //! What people and programs read: text, JSON and CSV, one file a form.
 //!
-//! [`Text`](text::Text) and [`Json`](json::Json) show the same two things behind one trait; the
-//! tables of single calls and tasks are CSV, and the engines' counters a Prometheus page.
+//! [`Text`](text::Text) and [`Json`](json::Json) show the same things behind one trait; the tables
+//! of single calls, tasks and sweeps are CSV, and the engines' counters a Prometheus page.
 
 use std::io::{self, Write};
 
+use crate::sizing::candidates::Comparison;
+use crate::sizing::capacity::Capacity;
 use crate::sizing::case::{Case, Judged};
-use crate::sizing::search::Search;
+use crate::sizing::replicates::Replicates;
 
 pub mod csv;
 pub mod json;
 mod numbers;
 pub mod plot;
 pub mod prometheus;
+pub mod sweep;
 pub mod text;
 mod trust;
 
@@ -24,9 +27,20 @@ pub trait Format {
     /// If the output cannot be written.
     fn replay(&self, case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Shows the search for a size.
+    /// Shows the search for a size, among all candidates.
     ///
     /// # Errors
     /// If the output cannot be written.
-    fn size(&self, case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()>;
+    fn size(&self, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Shows how much load a fleet carries.
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    fn capacity(
+        &self,
+        replicates: &Replicates,
+        capacity: &Capacity,
+        out: &mut dyn Write,
+    ) -> io::Result<()>;
 }

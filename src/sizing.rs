@@ -1,8 +1,16 @@
 //! From targets to a size: the language in which targets are written, what a run measures, and the
 //! search for the smallest fleet.
 
+pub mod bands;
+pub mod boundary;
+pub mod candidates;
+pub mod capacity;
 pub mod case;
+pub mod cost;
 pub mod figures;
+pub mod formulas;
+pub mod replicates;
 pub mod search;
 pub mod slo;
+pub mod sweep;
 pub mod tally;

@@ -26,9 +26,12 @@ mod main {
     mod property;
     mod reference;
     mod rig;
+    mod sizes;
+    mod small;
     mod stats;
-    mod stream;
     mod step;
+    mod stream;
+    mod sweep;
     mod tidy;
     mod trace_tools;
     mod validate;

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::progress::{Extent, with_progress};
-use super::scenario::{ScenarioArgs, help, show};
+use super::scenario::{FormatArgs, ScenarioArgs, help, show};
 use super::{EXIT_INTERRUPTED, Outcome};
 use crate::diag::{Error, Result};
 use crate::fleet::{Progress, Run};
 use crate::report::csv::{Files, Rows};
 use crate::report::prometheus::{self, Scrape};
 use crate::sizing::case::Case;
-use crate::sizing::search::Candidate;
 use crate::sizing::tally::Tally;
 use crate::trace::canonical::new_file::NewFile;
 
@@ -23,6 +22,8 @@ use crate::trace::canonical::new_file::NewFile;
 pub struct Args {
     #[command(flatten)]
     scenario: ScenarioArgs,
+    #[command(flatten)]
+    form: FormatArgs,
     /// Also write a row per call and per task: calls.csv and tasks.csv in this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -41,14 +42,15 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let scenario = args.scenario.scenario()?;
-    let source = args.scenario.source(&scenario)?;
+    let written = args.scenario.written(&[])?;
+    let scenario = written.scenario(&[])?;
+    let source = written.source(&scenario)?;
     let progress = Arc::new(Progress::default());
     if !Case::can_stream(&scenario) {
-        let case = args.scenario.hold(scenario, &source)?;
+        let case = written.case(scenario, &source, &source.read()?)?;
         return args.held(&case, &progress);
     }
-    let case = args.scenario.stream(scenario.clone(), &source)?;
+    let case = written.stream(scenario.clone(), &source)?;
     let (sessions, extent) = source.stream(&case, args.beside())?;
     let streamed = args.played(&case, extent, &progress, |observer| {
         case.stream(case.scenario.replicas, sessions, observer, &progress)
@@ -56,7 +58,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     match streamed {
         Some(outcome) => Ok(outcome),
         // Sessions do not come in the order of their first calls.
-        None => args.held(&args.scenario.hold(scenario, &source)?, &progress),
+        None => args.held(&written.case(scenario, &source, &source.read()?)?, &progress),
     }
 }
 
@@ -105,7 +107,7 @@ impl Args {
             write_page(path, |out| prometheus::write(case, &run.engines, scrape, out))?;
         }
         let judged = case.judge(&run);
-        show(|out| self.scenario.format().replay(case, &judged, out))?;
+        show(|out| self.form.format().replay(case, &judged, out))?;
         Ok(Some(match run.interrupted {
             Some(_) => Outcome::Interrupted,
             None if self.check && !judged.met() => Outcome::NotMet,

@@ -1,17 +1,21 @@
-//! What `replay` and `size` have in common: the scenario, its trace, and the form of the result.
+//! What the commands that run a scenario have in common: the scenario, its trace and the form of the
+//! result.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::source::Source;
-use crate::config::scenario::{KEYS, Scenario};
+use crate::config::scenario::{KEYS, Scenario, candidates_of, settable_keys};
+use crate::config::vary::Axis;
 use crate::config::vllm_serve;
 use crate::diag::{Error, Result};
+use crate::document;
 use crate::report::Format;
 use crate::report::json::Json;
 use crate::report::text::Text;
 use crate::sizing::case::Case;
 use crate::sizing::slo::Metric;
+use crate::trace::record::Trace;
 
 /// The built-in scenario.
 const BUNDLED_SCENARIO: &str = include_str!("../../scenarios/eighty-developers.toml");
@@ -61,36 +65,44 @@ pub struct ScenarioArgs {
     /// result
     #[arg(long)]
     every_step: bool,
+}
+
+/// The form of the result.
+#[derive(Debug, clap::Args)]
+pub struct FormatArgs {
     /// Print JSON
     #[arg(long)]
-    pub json: bool,
+    json: bool,
+}
+
+impl FormatArgs {
+    /// The form of the result.
+    pub fn format(&self) -> &'static dyn Format {
+        if self.json { &Json } else { &Text }
+    }
+}
+
+/// Keys that take several values.
+#[derive(Debug, clap::Args)]
+pub struct VaryArgs {
+    /// A key of the scenario and the values that it takes in turn, such as
+    /// router=session_affinity,random or replicas=1..16 ("1..16 step 2", "1..16 x2"); several give
+    /// every combination. Comes on top of the scenario's [candidates], or in place of a list there
+    #[arg(long, value_name = "KEY=LIST")]
+    vary: Vec<String>,
+}
+
+/// A scenario that has not been read yet: its text, and what the command line changes.
+pub struct Written<'a> {
+    args: &'a ScenarioArgs,
+    text: String,
+    name: String,
+    overrides: Vec<String>,
 }
 
 impl ScenarioArgs {
-    /// Reads scenario and trace.
-    pub fn load(&self) -> Result<Case> {
-        let scenario = self.scenario()?;
-        let source = self.source(&scenario)?;
-        self.hold(scenario, &source)
-    }
-
-    /// The same of a scenario and where its sessions come from.
-    pub fn hold(&self, scenario: Scenario, source: &Source) -> Result<Case> {
-        let trace = source.read()?;
-        let mut case = Case::new(scenario, &trace, &self.slo)?.every_step(self.every_step);
-        case.notes.extend(source.note());
-        Ok(case)
-    }
-
-    /// A scenario whose trace is read while it is played.
-    pub fn stream(&self, scenario: Scenario, source: &Source) -> Result<Case> {
-        let mut case = Case::streaming(scenario, &self.slo)?.every_step(self.every_step);
-        case.notes.extend(source.note());
-        Ok(case)
-    }
-
-    /// Reads the scenario.
-    pub fn scenario(&self) -> Result<Scenario> {
+    /// The scenario's text; `more` are assignments of options that only one command has.
+    pub fn written(&self, more: &[String]) -> Result<Written<'_>> {
         let mut overrides = self.set.clone();
         let option = |key: &str, text: &Option<String>| {
             text.as_ref().map(|text| vllm_serve::assignment(key, text))
@@ -102,6 +114,7 @@ impl ScenarioArgs {
         overrides.extend(self.open.then(|| "workload.open_loop=true".to_owned()));
         overrides.extend(self.scale.map(|factor| format!("workload.scale={factor:?}")));
         overrides.extend(self.sample.map(|share| format!("workload.sample={share:?}")));
+        overrides.extend_from_slice(more);
         let (text, name) = match &self.scenario {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -110,24 +123,12 @@ impl ScenarioArgs {
             }
             None => (BUNDLED_SCENARIO.to_owned(), "built-in scenario".to_owned()),
         };
-        let scenario = Scenario::parse(&text, &name, &overrides);
-        scenario.map_err(|error| self.under_own_name(error))
+        Ok(Written { args: self, text, name, overrides })
     }
 
-    /// Where the sessions of a scenario come from.
-    pub fn source(&self, scenario: &Scenario) -> Result<Source> {
-        let folder = self.scenario.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-        match (&self.trace, &scenario.generated, &scenario.trace) {
-            (Some(path), ..) => Ok(Source::File(path.clone())),
-            // On the command line a profile is named from the current folder.
-            (_, Some(generated), _) if self.profile.is_some() => {
-                Source::generated(generated, Path::new(""), scenario.seed)
-            }
-            (_, Some(generated), _) => Source::generated(generated, folder, scenario.seed),
-            // The path is relative to the scenario that names it.
-            (.., Some(path)) => Ok(Source::File(folder.join(path))),
-            _ => Ok(Source::BuiltIn),
-        }
+    /// The targets of the command line.
+    pub fn targets(&self) -> &[String] {
+        &self.slo
     }
 
     /// Names the option that was given where an error names the key that it stands for.
@@ -145,10 +146,72 @@ impl ScenarioArgs {
             None => error,
         }
     }
+}
 
-    /// The form of the result.
-    pub fn format(&self) -> &'static dyn Format {
-        if self.json { &Json } else { &Text }
+impl Written<'_> {
+    /// Reads the scenario, with some more assignments.
+    pub fn scenario(&self, more: &[String]) -> Result<Scenario> {
+        let overrides: Vec<String> = self.overrides.iter().chain(more).cloned().collect();
+        let scenario = Scenario::parse(&self.text, &self.name, &overrides);
+        scenario.map_err(|error| self.args.under_own_name(error))
+    }
+
+    /// Where the sessions of a scenario come from.
+    pub fn source(&self, scenario: &Scenario) -> Result<Source> {
+        let folder = self.args.scenario.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        match (&self.args.trace, &scenario.generated, &scenario.trace) {
+            (Some(path), ..) => Ok(Source::File(path.clone())),
+            // On the command line a profile is named from the current folder.
+            (_, Some(generated), _) if self.args.profile.is_some() => {
+                Source::generated(generated, Path::new(""), scenario.seed)
+            }
+            (_, Some(generated), _) => Source::generated(generated, folder, scenario.seed),
+            // The path is relative to the scenario that names it.
+            (.., Some(path)) => Ok(Source::File(folder.join(path))),
+            _ => Ok(Source::BuiltIn),
+        }
+    }
+
+    /// A scenario of this file with its trace, ready to be run.
+    pub fn case(&self, scenario: Scenario, source: &Source, trace: &Trace) -> Result<Case> {
+        let args = self.args;
+        let mut case = Case::new(scenario, trace, &args.slo)?.every_step(args.every_step);
+        case.notes.extend(source.note());
+        Ok(case)
+    }
+
+    /// A scenario of this file whose trace is read while it is played.
+    pub fn stream(&self, scenario: Scenario, source: &Source) -> Result<Case> {
+        let args = self.args;
+        let mut case = Case::streaming(scenario, &args.slo)?.every_step(args.every_step);
+        case.notes.extend(source.note());
+        Ok(case)
+    }
+
+    /// The keys that take several values: those of the scenario's `[candidates]`, then those of the
+    /// command line.
+    pub fn axes(&self, args: &VaryArgs) -> Result<Vec<Axis>> {
+        let known = settable_keys();
+        let mut axes = candidates_of(&self.text, &self.name)?;
+        let given = args.vary.iter().map(|text| Axis::parse(text, &known));
+        let given = given.collect::<Result<Vec<_>>>()?;
+        axes.retain(|axis| given.iter().all(|given| given.key != axis.key));
+        for axis in given {
+            let wrong = |text: &str| Err(Error::new(text).in_field(format!("--vary {}", axis.key)));
+            if axes.iter().any(|other| other.key == axis.key) {
+                return wrong("this key is varied twice");
+            }
+            axes.push(axis);
+        }
+        let keys = self.overrides.iter().filter_map(|set| set.split_once('=')).map(|(key, _)| key);
+        for key in keys {
+            let key = document::full_name(key.trim(), &known)?;
+            if let Some(axis) = axes.iter().find(|axis| axis.key == key) {
+                let error = Error::new(format!("`{key}` has one value on the command line, too"));
+                return Err(axis.at(error.in_field(format!("--set {key}"))));
+            }
+        }
+        Ok(axes)
     }
 }
 
@@ -161,14 +224,21 @@ pub fn help() -> String {
         .map(|metric| format!("  {:18} {}\n", metric.name(), metric.definition()));
     format!(
         "Keys of a scenario, with their defaults:\n{}  {:width$}  served model that answers this \
-         model group of the trace; the group itself\n\n\
+         model group of the trace; the group itself\n  {:width$}  price of this GPU for an \
+         hour in USD, in place of the table's\n  {:width$}  list of values that this key takes \
+         in turn in `size` and `sweep`\n\n\
          Targets: p90 METRIC <= VALUE UNIT, or hit >= SHARE, failed <= SHARE. Metrics:\n{}\n\
          Examples:\n  \
          tonnage size --set load.developers=200\n  \
          tonnage size my-fleet.toml --trace week.csv.zst --slo \"p90 turn_llm <= 90 s\"\n  \
-         tonnage replay --set replicas=4 --set router=random --json",
+         tonnage replay --set replicas=4 --set router=random --json\n  \
+         tonnage size --vary gpu=h100,h200 --vary tensor_parallel_size=1,2 --seeds 3\n  \
+         tonnage capacity --set replicas=4\n  \
+         tonnage sweep --vary replicas=1..8 --vary router=session_affinity,random -o cells",
         keys.collect::<String>(),
         "models.GROUP",
+        "prices.GPU",
+        "candidates.KEY",
         metrics.collect::<String>(),
     )
 }

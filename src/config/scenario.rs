@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use super::api_time::ApiTime;
 use super::calibration::Calibration;
 use super::generated::Generated;
+use super::prices;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 use super::serving::{self, Serving};
+use super::vary::{self, Axis};
 use super::vllm_serve;
 use crate::diag::{Error, Place, Result};
 use crate::document::Document;
@@ -74,6 +76,8 @@ pub const KEYS: &[(&str, &str)] = &[
     ("run.window_s", "measured after the warm-up; 7200, or until the end for load.kind trace"),
     ("slo.targets", "list of targets such as `p95 ttft <= 10 s`"),
     ("size.max_replicas", "where the search of `size` gives up; 256"),
+    ("size.seeds", "runs of each fleet, from run.seed on; every one must meet the targets; 1"),
+    ("size.step_time_band", "how far off step times may be, for the answer's band; 0.1"),
     ("cost.usd_per_gpu_hour", "price; the low end of the GPU table"),
     ("client.max_retries", "times that a client asks again after a 503; 2"),
     ("client.retry_base_s", "its first wait, which doubles each time; 0.5"),
@@ -84,7 +88,7 @@ pub const KEYS: &[(&str, &str)] = &[
 ];
 
 /// Sections whose keys are the user's own.
-const FREE_SECTIONS: &[&str] = &["models"];
+const FREE_SECTIONS: &[&str] = &["models", prices::SECTION, vary::SECTION];
 
 /// A scenario, read and checked.
 #[derive(Clone, Debug)]
@@ -121,12 +125,20 @@ pub struct Scenario {
     pub window: Option<Span>,
     /// Targets, one a line; not parsed here.
     pub targets: Vec<String>,
-    /// Where they stand.
-    pub targets_place: Place,
+    /// Where each of them stands.
+    pub target_places: Vec<Place>,
     /// Where the search of `size` gives up.
     pub max_replicas: u32,
+    /// Runs of each fleet in searches, with seeds from `seed` on.
+    pub seeds: u32,
+    /// How far off step times may be, as a share of them.
+    pub step_time_band: f64,
+    /// Keys that take several values in `size` and `sweep`.
+    pub candidates: Vec<Axis>,
     /// Price of one GPU for an hour, and where it comes from; `None` if unknown.
     pub price: Option<(f64, String)>,
+    /// Whether that price holds whatever the GPU is.
+    pub one_price: bool,
     /// Host time of a request.
     pub api: ApiTime,
     /// What clients do when they are refused.
@@ -214,6 +226,21 @@ pub struct Client {
     pub retry_max: Span,
 }
 
+/// Every key that may be set or varied, those that are refused unless switched off included.
+#[must_use]
+pub fn settable_keys() -> Vec<&'static str> {
+    let known = KEYS.iter().map(|(key, _)| *key);
+    known.chain(serving::UNMODELLED.iter().map(|flag| flag.key)).collect()
+}
+
+/// The lists of values in a scenario's `[candidates]`, whatever else is in it.
+///
+/// # Errors
+/// What is no TOML, or no list, with its place.
+pub fn candidates_of(text: &str, file: &str) -> Result<Vec<Axis>> {
+    Axis::of_document(&Document::parse(text, file)?, &settable_keys())
+}
+
 impl Scenario {
     /// Reads a scenario; `overrides` are `key=value` of the command line.
     ///
@@ -221,9 +248,8 @@ impl Scenario {
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<Self> {
         let mut document = Document::parse(text, file)?.with_own_options(vllm_serve::OPTIONS);
-        let known: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
         let unmodelled: Vec<&str> = serving::UNMODELLED.iter().map(|flag| flag.key).collect();
-        let settable: Vec<&str> = known.iter().chain(&unmodelled).copied().collect();
+        let settable = settable_keys();
         for assignment in overrides {
             document.set(assignment, &settable)?;
         }
@@ -268,10 +294,14 @@ impl Scenario {
             warmup: seconds("run.warmup_s", if is_trace { 0.0 } else { 1_800.0 })?,
             window,
             targets: document.texts("slo.targets")?.unwrap_or_default(),
-            targets_place: document.at("slo.targets", Error::new("")).place().clone(),
+            target_places: document.element_places("slo.targets"),
             max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
                 as u32,
-            price: read_price(&document, &serving)?,
+            seeds: document.whole("size.seeds", 1, MAX_SEEDS)?.unwrap_or(1) as u32,
+            step_time_band: document.number("size.step_time_band", 0.0, 0.5)?.unwrap_or(0.1),
+            candidates: Axis::of_document(&document, &settable)?,
+            price: prices::read(&document, &serving)?,
+            one_price: document.has(prices::ONE_PRICE),
             api: read_api_time(&document)?,
             client: read_client(&document)?,
             models: read_models(&document)?,
@@ -282,6 +312,8 @@ impl Scenario {
 
 /// More replicas than any fleet has; a larger number is a slip.
 const MAX_REPLICAS: u64 = 10_000;
+/// More runs of one fleet than anybody waits for.
+const MAX_SEEDS: u64 = 1_000;
 /// A hundred years: a longer time is a slip.
 const MAX_SECONDS: f64 = 3.2e9;
 
@@ -365,14 +397,6 @@ fn read_load(document: &Document) -> Result<Load> {
         pause_median: read_seconds(document, "load.pause_median_s", 600.0)?,
         pause_sigma: document.number("load.pause_sigma", 0.0, 4.0)?.unwrap_or(1.0),
     })
-}
-
-fn read_price(document: &Document, serving: &Serving) -> Result<Option<(f64, String)>> {
-    if let Some(price) = document.number("cost.usd_per_gpu_hour", 0.0, 1e4)? {
-        return Ok(Some((price, "the scenario".to_owned())));
-    }
-    let listed = serving.gpu.price_low_usd_h;
-    Ok(listed.map(|price| (price, format!("low end of the {} price table", serving.gpu.name))))
 }
 
 fn read_api_time(document: &Document) -> Result<ApiTime> {

@@ -318,6 +318,18 @@ impl StepCost {
         Ok(self.with_context_ticks())
     }
 
+    /// The same with all steps `by` times as long, but no term below what the data sheet allows.
+    #[must_use]
+    pub fn scaled(mut self, by: f64) -> Self {
+        let Factors { host, linear, attention } = self.factors;
+        self.factors = Factors {
+            host: host * by,
+            linear: (linear * by).max(self.floor.weights.max(self.floor.gemm).min(linear)),
+            attention: (attention * by).max(self.floor.kv.max(self.floor.attention).min(attention)),
+        };
+        self.with_context_ticks()
+    }
+
     /// A load to add to, which knows the model's attention window.
     #[must_use]
     pub fn empty_load(&self) -> StepLoad {

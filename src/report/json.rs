@@ -5,11 +5,18 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::Format;
+use super::text::met;
 use super::trust::Trust;
 use crate::fleet::workload::Counts;
+use crate::sizing::bands::{Band, Bands};
+use crate::sizing::candidates::{Comparison, Sized};
+use crate::sizing::capacity::{Capacity, Unit};
 use crate::sizing::case::{Case, Judged};
-use crate::sizing::search::{Candidate, Search};
-use crate::sizing::slo::Slo;
+use crate::sizing::cost::pareto;
+use crate::sizing::figures::Figures;
+use crate::sizing::formulas::checks;
+use crate::sizing::replicates::{Fleet, Replicates};
+use crate::sizing::slo::{Slo, Verdict};
 
 /// Results as JSON.
 #[derive(Clone, Copy, Debug)]
@@ -23,26 +30,170 @@ impl Format for Json {
             value["simulated_s"] = json!(at.secs());
         }
         value["fleet"] = fleet(case, judged);
+        value["formulas"] = formulas(case, &judged.figures);
         write(&value, out)
     }
 
-    fn size(&self, case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
+    fn size(&self, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+        let Some(best) = comparison.sized.first() else { return write(&Value::Null, out) };
+        let case = best.replicates.case();
         let mut value = header(case, &case.workload.counts);
-        let tp = case.scenario.serving.tensor_parallel_size;
-        value["met"] = json!(search.smallest.is_some());
-        value["replicas"] = json!(search.smallest);
-        value["gpus"] = json!(search.smallest.map(|replicas| replicas * tp));
-        value["binding"] = json!(
-            search
-                .answer()
-                .and_then(Judged::binding)
-                .map(|position| case.targets[position].to_string())
-        );
-        value["failing_above_answer"] = json!(search.failing_above_answer());
-        value["max_replicas"] = json!(search.max_replicas);
-        value["tried"] = search.tried.iter().map(|judged| fleet(case, judged)).collect();
+        add_answer(&mut value, best);
+        value["candidates"] = comparison.sized.iter().map(candidate).collect();
+        let refused = comparison.refused.iter();
+        value["refused"] = refused
+            .map(|refused| json!({ "name": refused.name, "reason": refused.reason }))
+            .collect();
+        let (names, offers) = met(comparison);
+        let front = pareto(&offers);
+        let rows = names.iter().zip(&offers).zip(front);
+        value["offers"] = rows
+            .map(|((name, offer), on_front)| {
+                json!({
+                    "name": name,
+                    "gpus": offer.gpus,
+                    "usd_per_hour": offer.usd_per_hour,
+                    "usd_per_completed_task": offer.usd_per_task,
+                    "task_p90_s": offer.task_p90_s,
+                    "interactivity_p90": offer.interactivity_p90,
+                    "pareto": on_front,
+                })
+            })
+            .collect();
         write(&value, out)
     }
+
+    fn capacity(
+        &self,
+        replicates: &Replicates,
+        capacity: &Capacity,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let case = replicates.case();
+        let unit = capacity.unit;
+        let load = |units: u32| unit.load(units);
+        let mut value = header(case, &case.workload.counts);
+        value["met"] = json!(capacity.carried > 0);
+        value["replicas"] = json!(case.scenario.replicas);
+        value["unit"] = json!(unit.name());
+        value["carried"] = json!(load(capacity.carried));
+        if let Unit::SessionsPerHour(_) = unit {
+            value["sessions_per_day"] = json!(load(capacity.carried) * 24.0);
+        }
+        value["breaks"] = json!(capacity.breaks.map(load));
+        let breaking = capacity.breaks.and_then(|at| capacity.tried.get(&at));
+        let binding = breaking.and_then(Fleet::binding);
+        value["binding"] = json!(binding.map(|at| case.targets[at].to_string()));
+        let odd = capacity.not_monotone();
+        value["not_monotone"] = odd.into_iter().map(load).map(Value::from).collect();
+        let band = |low: u32, high: u32| json!({ "low": load(low), "high": load(high) });
+        value["bands"] = json!({
+            "seeds": capacity.seeds.map(|seeds| band(seeds.low, seeds.high)),
+            "step_time": capacity.step_time.map(|step| band(step.low, step.high)),
+            "step_time_by": capacity.step_time_by,
+        });
+        let knee = &capacity.knee;
+        value["knee"] = json!({
+            "at": knee.at.map(load),
+            "light": load(knee.light),
+            "light_share_of_ceiling": knee.share,
+            "looked_to": load(knee.looked_to),
+        });
+        let tried = capacity.tried.iter().map(|(units, fleet)| {
+            let mut value = replicated(case, fleet);
+            value["load"] = json!(load(*units));
+            value
+        });
+        value["tried"] = tried.collect();
+        write(&value, out)
+    }
+}
+
+/// What was found for the best candidate.
+fn add_answer(value: &mut Value, best: &Sized) {
+    let (case, search) = (best.replicates.case(), &best.search);
+    let tp = case.scenario.serving.tensor_parallel_size;
+    let answer = search.answer();
+    value["met"] = json!(search.smallest.is_some());
+    value["replicas"] = json!(search.smallest);
+    value["gpus"] = json!(search.smallest.map(|replicas| replicas * tp));
+    let binding = answer.and_then(Fleet::binding);
+    value["binding"] = json!(binding.map(|position| case.targets[position].to_string()));
+    let spare = search.smallest.and_then(|size| search.of_size(size + 1));
+    value["n_plus_1"] = json!(spare.filter(|fleet| fleet.met()).map(|fleet| fleet.replicas));
+    value["failing_above_answer"] = json!(search.failing_above_answer());
+    value["max_replicas"] = json!(search.max_replicas);
+    value["gave_up"] = match &search.gave_up {
+        None => Value::Null,
+        Some(gave_up) => json!({
+            "target": case.targets[gave_up.target].to_string(),
+            "figures": gave_up
+                .figures
+                .iter()
+                .map(|(replicas, value)| json!({ "replicas": replicas, "value": value }))
+                .collect::<Vec<_>>(),
+            "idle": gave_up.idle,
+        }),
+    };
+    value["bands"] = best.bands.as_ref().map_or(Value::Null, bands);
+    value["seeds"] = json!(best.replicates.seeds());
+    value["tried"] = search.tried.iter().map(|fleet| replicated(case, fleet)).collect();
+    let shown = answer.or(search.tried.last());
+    value["formulas"] = shown.map_or(Value::Null, |fleet| formulas(case, fleet.figures()));
+}
+
+fn bands(bands: &Bands) -> Value {
+    let band = |band: Band| json!({ "low": band.low, "high": band.high });
+    json!({
+        "seeds": bands.seeds.map(band),
+        "step_time": bands.step_time.map(band),
+        "step_time_by": bands.step_time_by,
+    })
+}
+
+fn candidate(sized: &Sized) -> Value {
+    let answer = sized.search.answer();
+    let shown = answer.or(sized.search.tried.last());
+    let binding = shown.and_then(Fleet::binding);
+    json!({
+        "name": sized.name,
+        "met": answer.is_some(),
+        "replicas": answer.map(|fleet| fleet.replicas),
+        "gpus": answer.map(|fleet| fleet.figures().gpus),
+        "binding": binding.map(|at| sized.replicates.case().targets[at].to_string()),
+        "largest_tried": sized.search.tried.last().map(|fleet| fleet.replicas),
+    })
+}
+
+/// A fleet under every seed: the targets are those of the worst seed, the figures the first's.
+fn replicated(case: &Case, fleet: &Fleet) -> Value {
+    let worst: Vec<Verdict> =
+        (0..case.targets.len()).map(|position| *fleet.verdict(position)).collect();
+    let mut value = judged(case, fleet.met(), &worst, fleet.figures());
+    let more = if fleet.runs.len() > 1 { &fleet.runs[..] } else { &[] };
+    let runs = more.iter().zip(case.scenario.seed..);
+    let run = |(run, seed): (&Judged, u64)| {
+        let mut value = self::fleet(case, run);
+        value["seed"] = json!(seed);
+        value
+    };
+    value["by_seed"] = runs.map(run).collect();
+    value
+}
+
+fn formulas(case: &Case, figures: &Figures) -> Value {
+    let checks = checks(case, figures).into_iter().map(|check| {
+        json!({
+            "name": check.name,
+            "formula": check.formula,
+            "unit": check.unit,
+            "closed": check.closed,
+            "simulated": check.simulated,
+            "ratio": check.ratio(),
+            "broken": check.broken,
+        })
+    });
+    checks.collect()
 }
 
 fn header(case: &Case, counts: &Counts) -> Value {
@@ -79,8 +230,12 @@ fn header(case: &Case, counts: &Counts) -> Value {
     })
 }
 
-fn fleet(case: &Case, judged: &Judged) -> Value {
-    let pairs = case.targets.iter().zip(&judged.verdicts);
+fn fleet(case: &Case, run: &Judged) -> Value {
+    judged(case, run.met(), &run.verdicts, &run.figures)
+}
+
+fn judged(case: &Case, met: bool, verdicts: &[Verdict], figures: &Figures) -> Value {
+    let pairs = case.targets.iter().zip(verdicts);
     let targets: Vec<Value> = pairs
         .map(|(target, verdict)| {
             json!({
@@ -91,9 +246,9 @@ fn fleet(case: &Case, judged: &Judged) -> Value {
             })
         })
         .collect();
-    let mut value = json!({ "met": judged.met(), "targets": targets });
-    value["trust"] = Trust::of(case, &judged.figures).json();
-    value["figures"] = serde_json::to_value(&judged.figures).unwrap_or(Value::Null);
+    let mut value = json!({ "met": met, "targets": targets });
+    value["trust"] = Trust::of(case, figures).json();
+    value["figures"] = serde_json::to_value(figures).unwrap_or(Value::Null);
     value
 }
 

@@ -9,10 +9,18 @@ use super::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
 use super::trust::Trust;
 use crate::config::scenario::LoadKind;
 use crate::fleet::workload::Counts;
+use crate::sizing::candidates::Comparison;
+use crate::sizing::capacity::Capacity;
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::figures::{Figures, Percentiles};
-use crate::sizing::search::{Candidate, Search};
+use crate::sizing::replicates::Replicates;
 use crate::sizing::slo::{Dimension, Slo, Verdict};
+
+mod capacity;
+mod formulas;
+mod size;
+
+pub(super) use size::met;
 
 /// A line under the header, nothing else.
 const TABLE_STYLE: TableStyle =
@@ -31,15 +39,21 @@ impl Format for Text {
         }
         figures(&judged.figures, out)?;
         targets(case, judged, out)?;
-        trust(case, &judged.figures, out)
+        formulas::table(case, &judged.figures, out)?;
+        trust(case, &judged.figures, 1, out)
     }
 
-    fn size(&self, case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
-        header(case, &case.workload.counts, out)?;
-        tried(case, search, out)?;
-        answer(case, search, out)?;
-        let shown = search.answer().or(search.tried.last());
-        shown.map_or(Ok(()), |judged| trust(case, &judged.figures, out))
+    fn size(&self, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+        size::show(comparison, out)
+    }
+
+    fn capacity(
+        &self,
+        replicates: &Replicates,
+        capacity: &Capacity,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        capacity::show(replicates, capacity, out)
     }
 }
 
@@ -268,101 +282,8 @@ fn targets(case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "{table}\n")
 }
 
-/// A column per simulated fleet, so that the table stays narrow whatever the targets are.
-fn tried(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
-    let fleets = || search.tried.iter();
-    let mut columns = vec!["replicas".to_owned()];
-    columns.extend(fleets().map(|judged| judged.replicas.to_string()));
-    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = table(&names);
-    let mut row = |name: &str, value: &dyn Fn(&Judged) -> String| {
-        let mut cells = vec![Cell::new(name)];
-        cells.extend(fleets().map(|judged| right(value(judged))));
-        table.add_row(cells);
-    };
-    row("GPUs", &|judged| judged.figures.gpus.to_string());
-    for (position, target) in case.targets.iter().enumerate() {
-        row(&target.to_string(), &|judged| {
-            let verdict = &judged.verdicts[position];
-            let mark = if verdict.met { "  " } else { " !" };
-            format!("{}{mark}", measured(target, verdict))
-        });
-    }
-    row("hit", &|judged| percent_or_dash(judged.figures.hit.engine_counter));
-    row("hit, infinite cache", &|judged| percent_or_dash(judged.figures.hit.infinite_cache));
-    row("live context / pool", &|judged| short(judged.figures.kv.live_context_over_pool));
-    row("preemptions", &|judged| grouped(judged.figures.preemptions.count as i64));
-    row("GPU idle", &|judged| percent(judged.figures.gpu.idle));
-    row("tasks per hour", &|judged| short(judged.figures.throughput.tasks_per_hour));
-    row("meets every target", &|judged| if judged.met() { "yes" } else { "NO" }.to_owned());
-    writeln!(out, "{table}\n")
-}
-
-fn answer(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
-    let Some(best) = search.answer() else { return no_answer(case, search, out) };
-    let figures = &best.figures;
-    writeln!(out, "Answer: {} meets every target.", fleet_name(figures.replicas, figures.gpus))?;
-    if let Some(position) = best.binding() {
-        let (target, verdict) = (&case.targets[position], &best.verdicts[position]);
-        let margin = percent_or_dash(verdict.margin);
-        let value = measured(target, verdict);
-        writeln!(out, "  binding      {target}: {value}, a margin of {margin}")?;
-    }
-    match best.replicas.checked_sub(1).and_then(|below| search.of_size(below)) {
-        Some(below) => {
-            let missed = case.targets.iter().zip(&below.verdicts).filter(|(_, v)| !v.met);
-            let missed: Vec<String> =
-                missed.map(|(target, v)| format!("{target} ({})", measured(target, v))).collect();
-            let name = fleet_name(below.replicas, below.figures.gpus);
-            writeln!(out, "  one less     {name} fails: {}", missed.join(", "))?;
-        }
-        None => writeln!(out, "  one less     there is none: it is the smallest fleet possible")?,
-    }
-    for size in search.failing_above_answer() {
-        writeln!(
-            out,
-            "  NOT MONOTONE {size} replicas fail although fewer pass: the size does not decide \
-             alone; try other seeds"
-        )?;
-    }
-    if let Some(above) = search.of_size(best.replicas + 1).filter(|above| above.met()) {
-        let name = fleet_name(above.replicas, above.figures.gpus);
-        writeln!(out, "  maintenance  {name}: the answer with one replica to spare")?;
-    }
-    if let Some(cost) = &figures.cost {
-        let per_task = cost.usd_per_completed_task.map_or("-".into(), |usd| format!("{usd:.3}"));
-        writeln!(
-            out,
-            "  cost         {:.2} USD an hour, {per_task} USD a completed task ({} USD per \
-             GPU-hour, {})",
-            cost.usd_per_hour, cost.usd_per_gpu_hour, cost.source
-        )?;
-    }
-    writeln!(out)
-}
-
-fn no_answer(case: &Case, search: &Search<Judged>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "No fleet of up to {} replicas meets every target.", search.max_replicas)?;
-    let Some(largest) = search.tried.last() else { return writeln!(out) };
-    for (target, verdict) in case.targets.iter().zip(&largest.verdicts) {
-        if !verdict.met {
-            let value = measured(target, verdict);
-            writeln!(out, "  missed by {} replicas: {target} ({value})", largest.replicas)?;
-        }
-    }
-    let rejected = largest.figures.admission.rejected;
-    if rejected > 0 {
-        writeln!(
-            out,
-            "  {} calls exceed max_model_len and are rejected by a fleet of any size",
-            grouped(rejected as i64)
-        )?;
-    }
-    writeln!(out)
-}
-
 /// What the answer rests on.
-fn trust(case: &Case, figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
+fn trust(case: &Case, figures: &Figures, seeds: usize, out: &mut dyn Write) -> io::Result<()> {
     let serving = &case.scenario.serving;
     let trust = Trust::of(case, figures);
     writeln!(out, "Trust: {}", trust.basis())?;
@@ -370,9 +291,11 @@ fn trust(case: &Case, figures: &Figures, out: &mut dyn Write) -> io::Result<()> 
     let units = &figures.units;
     writeln!(
         out,
-        "  {} tasks completed in the window and {} were cut off by its end; one seed. Not \
+        "  {} tasks completed in the window and {} were cut off by its end; {}. Not \
          modelled: the gateway, speculative decoding, KV offload.",
-        units.tasks, units.tasks_cut_off
+        units.tasks,
+        units.tasks_cut_off,
+        if seeds == 1 { "one seed".to_owned() } else { format!("{seeds} seeds") },
     )?;
     if units.calls == 0 {
         writeln!(out, "  WARNING: no call was answered in the window: nothing was measured.")?;

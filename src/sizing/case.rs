@@ -1,9 +1,9 @@
 //! A scenario with its trace, ready to be run with any number of replicas.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::figures::Figures;
-use super::search::Candidate;
 use super::slo::{Slo, Verdict};
 use super::tally::{Tally, check_target};
 use crate::config::scenario::{LoadKind, Scenario};
@@ -17,6 +17,8 @@ use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::{Name, Trace};
 use crate::units::Time;
 
+mod siblings;
+
 const OPEN_LOOP: &str = "open loop: every call at its recorded time; what it waits for is ignored";
 
 /// A scenario, ready to be run, with its trace unless that is read while it is played.
@@ -26,13 +28,14 @@ pub struct Case {
     pub scenario: Scenario,
     /// Its fleet.
     pub setup: Setup,
-    /// The trace, ready to be played; empty where it is [streamed](Case::streaming).
-    pub workload: Workload,
+    /// The trace, ready to be played.
+    pub workload: Arc<Workload>,
     /// What of the trace is played, where that is not all of it as recorded.
     pub notes: Vec<String>,
     /// What the fleet must reach.
     pub targets: Vec<Slo>,
-    alone: AloneTimes,
+    alone: Arc<AloneTimes>,
+    kinds: siblings::Kinds,
 }
 
 /// One fleet as it was simulated and judged.
@@ -50,17 +53,13 @@ pub struct Judged {
     pub interrupted: Option<Time>,
 }
 
-impl Candidate for Judged {
-    fn replicas(&self) -> u32 {
-        self.replicas
-    }
-
-    fn met(&self) -> bool {
+impl Judged {
+    /// Whether the fleet meets every target.
+    #[must_use]
+    pub fn met(&self) -> bool {
         self.verdicts.iter().all(|verdict| verdict.met)
     }
-}
 
-impl Judged {
     /// The position of the target with the least margin: the one that binds. A target without
     /// samples binds before all others.
     #[must_use]
@@ -122,15 +121,16 @@ impl Case {
         if scenario.open_loop {
             notes.push(OPEN_LOOP.to_owned());
         }
-        let alone = AloneTimes::new(&setup, workload.sessions.len());
-        Ok(Self { scenario, setup, workload, notes, targets, alone })
+        let kinds = siblings::Kinds::default();
+        let alone = kinds.alone(&setup, &workload);
+        Ok(Self { scenario, setup, workload: Arc::new(workload), notes, targets, alone, kinds })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
     #[must_use]
     pub fn every_step(mut self, every_step: bool) -> Self {
         self.setup.every_step = every_step;
-        self.alone.every_step(every_step);
+        self.alone = self.kinds.alone(&self.setup, &self.workload);
         self
     }
 
@@ -235,22 +235,6 @@ fn finished<O>(run: Run<O>) -> Result<Run<O>> {
     }
 }
 
-/// The targets of a scenario and of the command line, or the default ones.
-fn read_targets(scenario: &Scenario, targets: &[String]) -> Result<Vec<Slo>> {
-    let nowhere = Place::default();
-    let written = scenario.targets.iter();
-    let written = written.map(|text| (text, "slo.targets", &scenario.targets_place));
-    let given = targets.iter().map(|text| (text, "--slo", &nowhere));
-    // The column of a target's error counts inside its text, which the caret line shows; the place
-    // is that of the list.
-    let parse = |(text, origin, place): (&String, &str, &Place)| {
-        let field = format!("{origin} `{text}`");
-        Slo::parse(text).map_err(|error| error.without_place().at_place(place).in_field(field))
-    };
-    let targets = written.chain(given).map(parse).collect::<Result<Vec<_>>>()?;
-    Ok(if targets.is_empty() { Slo::defaults() } else { targets })
-}
-
 /// Refuses a model group that the trace does not have.
 fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
     match scenario.models.keys().find(|group| !groups.contains(&***group)) {
@@ -258,4 +242,24 @@ fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
             .in_field(format!("models.{group}"))),
         None => Ok(()),
     }
+}
+
+/// The targets of the scenario and those of the command line; the default ones where there are
+/// none at all.
+pub(super) fn read_targets(scenario: &Scenario, given: &[String]) -> Result<Vec<Slo>> {
+    let nowhere = Place::default();
+    let written = scenario.targets.iter().zip(&scenario.target_places);
+    let written = written.map(|(text, place)| (text, "slo.targets", place));
+    let given = given.iter().map(|text| (text, "--slo", &nowhere));
+    let parse = |(text, origin, place): (&String, &str, &Place)| {
+        let field = format!("{origin} `{text}`");
+        let parsed = match place.column.filter(|_| place.field.as_deref() == Some("slo.targets")) {
+            // Behind the quote.
+            Some(column) => Slo::parse_at_column(text, column + 1),
+            None => Slo::parse(text).map_err(Error::without_place),
+        };
+        parsed.map_err(|error| error.at_place(place).in_field(field))
+    };
+    let targets = written.chain(given).map(parse).collect::<Result<Vec<_>>>()?;
+    Ok(if targets.is_empty() { Slo::defaults() } else { targets })
 }

@@ -1,98 +1,86 @@
 //! The search for the smallest fleet that meets every target.
 //!
-//! The bounds of the bisection are themselves simulated: sizes double until one passes, then the
-//! gap to the largest failing one below it is closed. An answer is no accident: the next smaller
-//! fleet fails and the next larger one passes, or the report says that they do not.
+//! Sizes double until one passes, then the gap to the largest failing one below it is closed. An
+//! answer is no accident: the next smaller fleet fails and the next larger one passes, or the
+//! report says that they do not. The search gives up early where more replicas move nothing.
 
-use rayon::prelude::*;
+use std::collections::BTreeMap;
 
+use super::boundary::{Boundary, Question};
+use super::replicates::{Fleet, Replicates};
+use super::slo::{Op, Slo};
 use crate::diag::Result;
-
-/// A fleet that was simulated and judged.
-pub trait Candidate: Send {
-    /// Its replicas.
-    fn replicas(&self) -> u32;
-    /// Whether it meets every target.
-    fn met(&self) -> bool;
-}
+use crate::fleet::Progress;
 
 /// What the search found.
 #[derive(Clone, Debug)]
-pub struct Search<J> {
+pub struct Search {
     /// Every fleet that was simulated, smallest first.
-    pub tried: Vec<J>,
+    pub tried: Vec<Fleet>,
     /// The smallest fleet that meets every target, if one up to the limit does.
     pub smallest: Option<u32>,
     /// Where the search would have given up.
     pub max_replicas: u32,
+    /// Why it gave up before, if it did.
+    pub gave_up: Option<GaveUp>,
 }
 
-impl<J: Candidate> Search<J> {
-    /// Looks for the smallest fleet of at most `max_replicas` replicas. `simulate` is called once
-    /// for each size, several at a time; which sizes are tried does not depend on the machine.
+/// More replicas no longer move a target that is missed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GaveUp {
+    /// The target, by its position among those of the case.
+    pub target: usize,
+    /// The last sizes with the target's figure.
+    pub figures: Vec<(u32, Option<f64>)>,
+    /// Share of time without a step in the largest of these fleets.
+    pub idle: f64,
+}
+
+/// How much of its distance to the bound a figure must gain when the fleet doubles, so that it is
+/// worth to go on.
+const GAIN_MIN: f64 = 0.05;
+/// A fleet that is idle for this share of the time does not miss its targets for want of replicas.
+const IDLE_MIN: f64 = 0.5;
+/// Sizes that are compared: two doublings.
+const COMPARED: usize = 3;
+
+impl Search {
+    /// Looks for the smallest fleet of at most `max_replicas` replicas. Several are simulated at a
+    /// time; which sizes are tried does not depend on the machine.
     ///
     /// # Errors
     /// The first error of a simulation, by size.
-    pub fn run(max_replicas: u32, simulate: impl Fn(u32) -> Result<J> + Sync) -> Result<Self> {
-        let mut search = Self { tried: Vec::new(), smallest: None, max_replicas };
-        let mut size = 1;
-        while search.passing().is_none() && size <= max_replicas {
-            search.simulate(&[size, (2 * size).min(max_replicas)], &simulate)?;
-            size = if size == max_replicas { size + 1 } else { (4 * size).min(max_replicas) };
+    pub fn run(replicates: &Replicates, max_replicas: u32, progress: &Progress) -> Result<Self> {
+        let targets = &replicates.case().targets;
+        let ask = |replicas| replicates.judge(replicas, progress);
+        let question = Question {
+            ask: &ask,
+            is_yes: &Fleet::met,
+            first: 1,
+            most: max_replicas,
+            tolerance: &|_| 0,
+            gives_up: &|asked| gave_up(targets, asked).is_some(),
+        };
+        let mut sizes = Boundary::default();
+        let smallest = sizes.find(&question)?;
+        if let Some(smallest) = smallest.filter(|&smallest| smallest < max_replicas) {
+            sizes.ask(&[smallest + 1], &question)?;
         }
-        while let Some(pass) = search.passing() {
-            let fail = search.failing_below(pass);
-            if pass - fail <= 1 {
-                break;
-            }
-            // Thirds: two simulations at once close the gap as fast as two cores can.
-            let third = (pass - fail).div_ceil(3);
-            search.simulate(&[fail + third, (fail + 2 * third).min(pass - 1)], &simulate)?;
-        }
-        search.smallest = search.passing();
-        if let Some(smallest) = search.smallest.filter(|&smallest| smallest < max_replicas) {
-            search.simulate(&[smallest + 1], &simulate)?;
-        }
-        Ok(search)
-    }
-
-    fn simulate(
-        &mut self,
-        sizes: &[u32],
-        simulate: &(impl Fn(u32) -> Result<J> + Sync),
-    ) -> Result<()> {
-        let mut new: Vec<u32> =
-            sizes.iter().copied().filter(|size| self.of_size(*size).is_none()).collect();
-        new.dedup();
-        let judged: Vec<Result<J>> = new.into_par_iter().map(simulate).collect();
-        for judged in judged {
-            self.tried.push(judged?);
-        }
-        self.tried.sort_by_key(|judged| judged.replicas());
-        Ok(())
-    }
-
-    /// The smallest size that passed so far.
-    fn passing(&self) -> Option<u32> {
-        self.tried.iter().find(|judged| judged.met()).map(|judged| judged.replicas())
-    }
-
-    /// The largest size below `size` that failed; 0, which no fleet is, if none did.
-    fn failing_below(&self, size: u32) -> u32 {
-        let below =
-            self.tried.iter().rev().find(|judged| judged.replicas() < size && !judged.met());
-        below.map_or(0, |judged| judged.replicas())
+        let largest = sizes.asked.keys().next_back().copied();
+        let early = smallest.is_none() && largest < Some(max_replicas);
+        let gave_up = early.then(|| gave_up(targets, &sizes.asked)).flatten();
+        Ok(Self { tried: sizes.asked.into_values().collect(), smallest, max_replicas, gave_up })
     }
 
     /// The fleet of this size, if it was simulated.
     #[must_use]
-    pub fn of_size(&self, replicas: u32) -> Option<&J> {
-        self.tried.iter().find(|judged| judged.replicas() == replicas)
+    pub fn of_size(&self, replicas: u32) -> Option<&Fleet> {
+        self.tried.iter().find(|fleet| fleet.replicas == replicas)
     }
 
     /// The smallest fleet that meets every target.
     #[must_use]
-    pub fn answer(&self) -> Option<&J> {
+    pub fn answer(&self) -> Option<&Fleet> {
         self.smallest.and_then(|smallest| self.of_size(smallest))
     }
 
@@ -101,67 +89,38 @@ impl<J: Candidate> Search<J> {
     #[must_use]
     pub fn failing_above_answer(&self) -> Vec<u32> {
         let Some(smallest) = self.smallest else { return Vec::new() };
-        let above =
-            self.tried.iter().filter(|judged| judged.replicas() > smallest && !judged.met());
-        above.map(|judged| judged.replicas()).collect()
+        let above = self.tried.iter().filter(|fleet| fleet.replicas > smallest && !fleet.met());
+        above.map(|fleet| fleet.replicas).collect()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[derive(Debug)]
-    struct Fake(u32, bool);
-
-    impl Candidate for Fake {
-        fn replicas(&self) -> u32 {
-            self.0
-        }
-        fn met(&self) -> bool {
-            self.1
-        }
+/// The first target that is missed by fleets that idle, and that the last doublings left where it
+/// was.
+fn gave_up(targets: &[Slo], tried: &BTreeMap<u32, Fleet>) -> Option<GaveUp> {
+    let last: Vec<&Fleet> = tried.values().rev().take(COMPARED).collect();
+    let [largest, ..] = last[..] else { return None };
+    let idle = largest.runs.iter().map(|run| run.figures.gpu.idle).fold(f64::INFINITY, f64::min);
+    if last.len() < COMPARED || idle < IDLE_MIN {
+        return None;
     }
-
-    fn sizes(search: &Search<Fake>) -> Vec<u32> {
-        search.tried.iter().map(Candidate::replicas).collect()
-    }
-
-    fn from(threshold: u32) -> impl Fn(u32) -> Result<Fake> + Sync {
-        move |size| Ok(Fake(size, size >= threshold))
-    }
-
-    #[test]
-    fn two_replicas_are_found_between_their_neighbours() {
-        let search = Search::run(256, from(2)).unwrap();
-        assert_eq!((search.smallest, sizes(&search)), (Some(2), vec![1, 2, 3]));
-    }
-
-    #[test]
-    fn what_no_fleet_meets_is_given_up_at_the_limit() {
-        let search = Search::run(10, from(11)).unwrap();
-        assert_eq!(search.smallest, None);
-        assert_eq!(sizes(&search).last(), Some(&10));
-    }
-
-    #[test]
-    fn a_larger_fleet_that_fails_is_reported() {
-        let search = Search::run(64, |size| Ok(Fake(size, size == 2))).unwrap();
-        assert_eq!((search.smallest, search.failing_above_answer()), (Some(2), vec![3]));
-    }
-
-    proptest! {
-        #[test]
-        fn it_agrees_with_trying_every_size(threshold in 1u32..300, limit in 1u32..300) {
-            let search = Search::run(limit, from(threshold)).unwrap();
-            prop_assert_eq!(search.smallest, (threshold <= limit).then_some(threshold));
-            if let Some(smallest) = search.smallest {
-                prop_assert!(smallest == 1 || search.of_size(smallest - 1).is_some());
-                prop_assert!(smallest == limit || search.of_size(smallest + 1).is_some());
-                prop_assert!(search.tried.len() < 25);
-            }
-        }
-    }
+    let stays = |target: &usize| {
+        let distance = |fleet: &Fleet| {
+            let verdict = fleet.verdict(*target);
+            let outside = verdict.value.map(|value| match targets[*target].op {
+                Op::AtMost => value - targets[*target].bound,
+                Op::AtLeast => targets[*target].bound - value,
+            });
+            (!verdict.met).then_some(outside.unwrap_or(f64::INFINITY))
+        };
+        // A fleet that meets it, or one that has come nearer, speaks for going on.
+        last.windows(2).all(|pair| match (distance(pair[0]), distance(pair[1])) {
+            (Some(larger), Some(smaller)) => larger >= smaller * (1.0 - GAIN_MIN),
+            _ => false,
+        })
+    };
+    let target = (0..targets.len()).find(stays)?;
+    let mut figures: Vec<(u32, Option<f64>)> =
+        last.iter().map(|fleet| (fleet.replicas, fleet.verdict(target).value)).collect();
+    figures.reverse();
+    Some(GaveUp { target, figures, idle })
 }

@@ -177,7 +177,7 @@ fn settings_that_contradict_each_other() {
     refused_instead(
         "[fleet]",
         "[slo]\ntargets = [\"p95 tfft <= 3 s\"]\n[fleet]",
-        &["s.toml:10:1: slo.targets `p95 tfft <= 3 s`: unknown metric `tfft`", "`ttft`"],
+        &["s.toml:10:17: slo.targets `p95 tfft <= 3 s`: unknown metric `tfft`", "`ttft`"],
     );
     refused_instead(
         "[fleet]",
@@ -333,7 +333,7 @@ const HEADER_KEYS: [&str; 12] = [
 fn json_has_its_keys() {
     let folder = folder(SCENARIO, TRACE);
     let replay = json(folder.path(), &["replay", "s.toml", "--json", "--seed", "7"]);
-    assert_eq!(keys(&replay), [&HEADER_KEYS[..], &["fleet"]].concat());
+    assert_eq!(keys(&replay), [&HEADER_KEYS[..], &["fleet", "formulas"]].concat());
     assert_eq!((&replay["scenario"], &replay["seed"]), (&"small".into(), &7.into()));
     assert_eq!((&replay["trace"]["sessions"], &replay["trace"]["calls"]), (&2.into(), &4.into()));
     let fleet = &replay["fleet"];
@@ -360,11 +360,26 @@ fn json_has_its_keys() {
     assert_eq!(fleet["figures"]["units"]["calls"], 4);
 
     let size = json(folder.path(), &["size", "s.toml", "--json"]);
-    let answer =
-        ["met", "replicas", "gpus", "binding", "failing_above_answer", "max_replicas", "tried"];
+    let answer = [
+        "met",
+        "replicas",
+        "gpus",
+        "binding",
+        "n_plus_1",
+        "failing_above_answer",
+        "max_replicas",
+        "gave_up",
+        "bands",
+        "seeds",
+        "tried",
+        "formulas",
+        "candidates",
+        "refused",
+        "offers",
+    ];
     assert_eq!(keys(&size), [&HEADER_KEYS[..], &answer].concat());
     assert_eq!((&size["met"], &size["replicas"]), (&true.into(), &1.into()));
-    assert_eq!(keys(&size["tried"][0]), keys(fleet));
+    assert_eq!(keys(&size["tried"][0]), [&keys(fleet)[..], &["by_seed"]].concat());
 
     let impossible = ["size", "s.toml", "--json", "--slo", "p95 ttft <= 1 ms", "--set"];
     let missed = json(folder.path(), &[&impossible[..], &["max_replicas=2"]].concat());

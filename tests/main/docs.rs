@@ -17,10 +17,15 @@ use tonnage::fleet::Progress;
 use tonnage::report::Format;
 use tonnage::report::csv::{Files, Rows};
 use tonnage::report::json::Json;
+use tonnage::sizing::bands::Bands;
+use tonnage::sizing::candidates::{Comparison, Refused, Sized};
+use tonnage::sizing::capacity::Capacity;
 use tonnage::sizing::case::Case;
+use tonnage::sizing::replicates::Replicates;
 use tonnage::sizing::search::Search;
 use tonnage::sizing::slo::{Metric, Segment, Slo};
 use tonnage::trace::canonical;
+use tonnage::trace::record::Trace;
 use tonnage::workload::catalogue;
 use tonnage::workload::profile::{KEYS as PROFILE_KEYS, Mark, Profile};
 use tonnage::workload::target::Quantity;
@@ -259,10 +264,23 @@ gpu = 'h100-sxm'
 max_model_len = 32768
 ";
 
+fn trace() -> Trace {
+    canonical::read_from(TRACE.as_bytes(), "trace").unwrap()
+}
+
 fn case() -> Case {
-    let trace = canonical::read_from(TRACE.as_bytes(), "trace").unwrap();
+    let trace = trace();
     let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
     Case::new(scenario, &trace, &[]).unwrap()
+}
+
+/// The same under two seeds.
+fn replicates() -> Replicates {
+    let trace = trace();
+    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
+    let case = Case::new(scenario, &trace, &targets).unwrap();
+    Replicates::of(case, 2, |case, scenario| case.sibling(scenario, &trace, &targets)).unwrap()
 }
 
 /// All keys of a JSON value. Nothing may be null or empty, or its keys would go unseen.
@@ -275,8 +293,9 @@ fn keys_of(value: &Value, at: &str, keys: &mut BTreeSet<String>) {
             }
         }
         Value::Array(items) => {
-            let may_be_empty =
-                ["warnings", "notes", "failing_above_answer"].iter().any(|name| at.ends_with(name));
+            let may_be_empty = ["warnings", "notes", "failing_above_answer", "not_monotone"]
+                .iter()
+                .any(|name| at.ends_with(name));
             assert!(
                 !items.is_empty() || may_be_empty,
                 "{at} is empty: the example shows too little"
@@ -298,10 +317,21 @@ fn every_key_of_the_json_is_explained() {
     let mut out = Vec::new();
     Json.replay(&case, &judged, &mut out).unwrap();
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
-    let search =
-        Search::run(1, |replicas| Ok(case.judge(&case.run(replicas, &Progress::default())?)));
+    let (replicates, progress) = (replicates(), Progress::default());
+    let search = Search::run(&replicates, 1, &progress).unwrap();
+    let bands = Some(Bands::of(&search, &replicates, &progress).unwrap());
+    let sized = Sized { name: "one".to_owned(), replicates, search, bands };
+    let refused = Refused { name: "other".to_owned(), reason: "does not fit".to_owned() };
     out.clear();
-    Json.size(&case, &search.unwrap(), &mut out).unwrap();
+    Json.size(&Comparison { sized: vec![sized], refused: vec![refused] }, &mut out).unwrap();
+    keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
+    let trace = trace();
+    let replicates = self::replicates();
+    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let sibling = |case: &Case, scenario| case.sibling(scenario, &trace, &targets);
+    let capacity = Capacity::find(&replicates, &sibling, &progress).unwrap();
+    out.clear();
+    Json.capacity(&replicates, &capacity, &mut out).unwrap();
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
     assert!(keys.len() > 80, "{} keys", keys.len());
     Page::named("metrics.md").has_all(keys.iter().map(String::as_str));

@@ -83,13 +83,15 @@ impl Filter {
         let (fits, kind, why) = match self {
             Self::Profile(_) | Self::Tenant(_) => (true, "", ""),
             Self::PromptBand { .. } => {
-                (metric == Metric::Ttft, "a prompt band", "it goes with `ttft` only")
+                (metric.is_of_calls(), "a prompt band", "it goes with metrics of single calls")
             }
             Self::Model(_) => {
                 let why = "a session may use several; it goes with metrics of single calls";
                 (metric.is_of_calls(), "a model", why)
             }
-            Self::Segment(_) => (metric == Metric::Hit, "a segment", "it goes with `hit` only"),
+            Self::Segment(_) => {
+                (metric.is_of_calls(), "a segment", "it goes with metrics of single calls")
+            }
         };
         (!fits).then(|| format!("{kind} does not narrow `{metric}`: {why}"))
     }

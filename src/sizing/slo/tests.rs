@@ -112,7 +112,7 @@ fn an_error_points_at_the_word() {
 }
 
 /// Each: the target, the column of the word, and words that the message must have.
-const WRONG: [(&str, u64, &str); 33] = [
+const WRONG: [(&str, u64, &str); 34] = [
     ("", 1, "ends too early"),
     ("p90", 4, "ends too early, allowed here: a metric"),
     ("p90 ttft", 9, "ends too early, allowed here: <=, >="),
@@ -142,7 +142,8 @@ const WRONG: [(&str, u64, &str); 33] = [
     ("p95 ttft[8-32k] <= 8 s", 10, "both ends of a prompt band are written alike"),
     ("p95 ttft[32k-8k] <= 8 s", 10, "ends above its beginning"),
     ("p95 ttft[8q-9k] <= 8 s", 10, "found `8q`, allowed: a number of tokens"),
-    ("p95 queue[0-8k] <= 8 s", 11, "a prompt band does not narrow `queue`"),
+    ("p95 turn[0-8k] <= 8 s", 10, "a prompt band does not narrow `turn`"),
+    ("p95 stretch[segment=subagent] <= 2", 13, "a segment does not narrow `stretch`"),
     ("p95 ttft[user=x] <= 8 s", 10, "unknown filter `user`, allowed: profile, tenant, model"),
     ("p95 turn[model=x] <= 8 s", 10, "a model does not narrow `turn`"),
     ("hit[segment=first] >= 0.5", 13, "unknown segment `first`, allowed: turn_boundary"),

@@ -1,0 +1,86 @@
+//! How far an answer moves with the seed and with step times that are off.
+
+use super::boundary::{Boundary, Question};
+use super::replicates::{Fleet, Replicates};
+use super::search::Search;
+use crate::diag::Result;
+use crate::fleet::Progress;
+
+/// A band of sizes; `None` where no fleet of at most the largest size meets every target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// The smallest fleet in the best case.
+    pub low: Option<u32>,
+    /// In the worst.
+    pub high: Option<u32>,
+}
+
+/// The bands of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bands {
+    /// Smallest fleet that one of the seeds is content with, and that all are. None for one seed.
+    pub seeds: Option<Band>,
+    /// Smallest fleet with steps as much shorter, and as much longer, as the step-time band says.
+    /// None if that is 0.
+    pub step_time: Option<Band>,
+    /// How far off step times were taken to be, as a share of them.
+    pub step_time_by: f64,
+}
+
+impl Bands {
+    /// The bands of what a search found. The fleets that it simulated are not simulated again.
+    ///
+    /// # Errors
+    /// The first error of a simulation.
+    pub fn of(search: &Search, replicates: &Replicates, progress: &Progress) -> Result<Self> {
+        let by = replicates.case().scenario.step_time_band;
+        let seeds = replicates.seeds().len() > 1;
+        let seeds = seeds.then(|| seed_band(search, replicates, progress)).transpose()?;
+        let step_time = (by > 0.0).then(|| step_time_band(search, replicates, by, progress));
+        Ok(Self { seeds, step_time: step_time.transpose()?, step_time_by: by })
+    }
+}
+
+fn seed_band(search: &Search, replicates: &Replicates, progress: &Progress) -> Result<Band> {
+    let mut sizes = Boundary::default();
+    sizes.asked.extend(search.tried.iter().map(|fleet| (fleet.replicas, fleet.clone())));
+    let ask = |replicas| replicates.judge(replicas, progress);
+    let low = near(search, sizes, &ask, &Fleet::met_once)?;
+    Ok(Band { low, high: search.smallest })
+}
+
+fn step_time_band(
+    search: &Search,
+    replicates: &Replicates,
+    by: f64,
+    progress: &Progress,
+) -> Result<Band> {
+    let smallest = |factor: f64| {
+        let replicates = replicates.with_step_time(factor);
+        let ask = |replicas| replicates.judge(replicas, progress);
+        near(search, Boundary::default(), &ask, &Fleet::met)
+    };
+    // What no fleet meets, none meets with longer steps.
+    let high = search.smallest.map(|_| smallest(1.0 + by)).transpose()?.flatten();
+    Ok(Band { low: smallest(1.0 - by)?, high })
+}
+
+/// Looks where the answer is first, and no further than the search did.
+fn near(
+    search: &Search,
+    mut sizes: Boundary<Fleet>,
+    ask: &(dyn Fn(u32) -> Result<Fleet> + Sync),
+    is_yes: &dyn Fn(&Fleet) -> bool,
+) -> Result<Option<u32>> {
+    let largest = search.tried.last().map_or(1, |fleet| fleet.replicas);
+    let (first, most) = match search.smallest {
+        Some(smallest) => ((smallest + 1).min(search.max_replicas), search.max_replicas),
+        None => (largest, largest),
+    };
+    let question = Question { ask, is_yes, first, most, tolerance: &|_| 0, gives_up: &|_| false };
+    if let Some(smallest) = search.smallest {
+        let below = smallest.saturating_sub(1).max(1);
+        sizes.ask(&[below, smallest], &question)?;
+    }
+    sizes.find(&question)
+}

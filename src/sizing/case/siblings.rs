@@ -1,0 +1,104 @@
+//! Cases over one trace share what does not differ between them: the workload, and the times of
+//! tasks alone on an idle replica.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Case, OPEN_LOOP, check_models, read_targets};
+use crate::config::scenario::{Client, Load, LoadKind, RouterKind, Scenario};
+use crate::diag::Result;
+use crate::fleet::Setup;
+use crate::fleet::admission::Limits;
+use crate::fleet::alone::AloneTimes;
+use crate::fleet::workload::Workload;
+use crate::sizing::tally::check_target;
+use crate::trace::record::Trace;
+use crate::units::Span;
+
+/// The times alone by kind of replica, for one workload.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kinds(Arc<Mutex<BTreeMap<String, Arc<AloneTimes>>>>);
+
+impl Kinds {
+    /// Those of this kind of replica; each session is simulated when first asked for.
+    pub(super) fn alone(&self, setup: &Setup, workload: &Workload) -> Arc<AloneTimes> {
+        let setup = alone(setup);
+        let kind = format!("{setup:?}");
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || {
+            let mut times = AloneTimes::new(&setup, workload.sessions.len());
+            times.every_step(setup.every_step);
+            Arc::new(times)
+        };
+        Arc::clone(known.entry(kind).or_insert_with(make))
+    }
+}
+
+/// What a session that is alone on a replica depends on: not on the fleet, the load or the seed.
+fn alone(setup: &Setup) -> Setup {
+    let load = Load { kind: LoadKind::Trace, pause_median: Span::ZERO, pause_sigma: 0.0 };
+    Setup {
+        replicas: 1,
+        router: RouterKind::SessionAffinity,
+        limits: Limits::default(),
+        client: Client { max_retries: 0, retry_base: Span::ZERO, retry_max: Span::ZERO },
+        load,
+        seed: 0,
+        warmup: Span::ZERO,
+        window: None,
+        ..setup.clone()
+    }
+}
+
+impl Case {
+    /// Another scenario over the same trace. `targets` are those of the command line.
+    ///
+    /// # Errors
+    /// As [`Case::new`].
+    pub fn sibling(&self, scenario: Scenario, trace: &Trace, targets: &[String]) -> Result<Self> {
+        if !self.plays_the_same(&scenario) {
+            return Ok(Self::new(scenario, trace, targets)?.every_step(self.setup.every_step));
+        }
+        let targets = read_targets(&scenario, targets)?;
+        for target in &targets {
+            check_target(target, &self.workload.names)?;
+        }
+        let calls = trace.sessions.iter().flat_map(|session| &session.calls);
+        check_models(&scenario, calls.map(|call| &*call.model).collect())?;
+        let setup = Setup { every_step: self.setup.every_step, ..Setup::of(&scenario)? };
+        let of_trace = self.notes.iter().filter(|note| *note != OPEN_LOOP).cloned();
+        let open_loop = scenario.open_loop.then(|| OPEN_LOOP.to_owned());
+        Ok(Self {
+            notes: of_trace.chain(open_loop).collect(),
+            workload: Arc::clone(&self.workload),
+            alone: self.kinds.alone(&setup, &self.workload),
+            kinds: self.kinds.clone(),
+            scenario,
+            setup,
+            targets,
+        })
+    }
+
+    /// The same with every step `by` times as long, but never faster than the data sheet allows.
+    #[must_use]
+    pub fn with_step_time(&self, by: f64) -> Self {
+        let setup = Setup { cost: self.setup.cost.clone().scaled(by), ..self.setup.clone() };
+        Self {
+            scenario: self.scenario.clone(),
+            workload: Arc::clone(&self.workload),
+            notes: self.notes.clone(),
+            targets: self.targets.clone(),
+            alone: self.kinds.alone(&setup, &self.workload),
+            kinds: self.kinds.clone(),
+            setup,
+        }
+    }
+
+    /// Whether the trace is played as it is here: what is drawn of it may follow from the seed.
+    fn plays_the_same(&self, scenario: &Scenario) -> bool {
+        let draws = scenario.reshape.sample.is_some() || scenario.reshape.scale.is_some();
+        self.scenario.reshape == scenario.reshape
+            && self.scenario.models == scenario.models
+            && (!draws || self.scenario.seed == scenario.seed)
+    }
+}
