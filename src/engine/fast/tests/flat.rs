@@ -3,7 +3,6 @@
 use crate::config::defaults::VllmVersion;
 use crate::config::precision::{KvDtype, WeightPrecision};
 use crate::config::{gpus, models};
-use crate::engine::cache::BlockCache;
 use crate::engine::config::{EngineConfig, Policy, Pool};
 use crate::engine::fast::FastEngine;
 use crate::engine::request::{Effect, Request};
