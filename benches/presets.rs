@@ -27,11 +27,11 @@ mod terms;
 /// kernel in the tables comes near it at such batches.
 const PEAK_SHARE_MAX: f64 = 0.25;
 
-/// Takes out what is doubtful: what does not state its ranks, what needs too much of the peak, and of runs that contradict each
-/// other the ones with the most contradictions.
+/// Takes out what is doubtful: what does not state its ranks, what needs too much of the peak, and
+/// of runs that contradict each other the ones with the most contradictions.
 fn doubtful(rows: Vec<Row>) -> (Vec<Row>, Vec<Row>) {
-    let (mut kept, mut out): (Vec<Row>, Vec<Row>) =
-        rows.into_iter().partition(|row| row.states_ranks && row.peak_share() <= PEAK_SHARE_MAX);
+    let sound = |row: &Row| row.states_ranks && row.peak_share() <= PEAK_SHARE_MAX;
+    let (mut kept, mut out): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(sound);
     loop {
         let conflicts = |row: &Row| kept.iter().filter(|other| row.contradicts(other)).count();
         let most = (0..kept.len()).max_by_key(|&place| conflicts(&kept[place]));

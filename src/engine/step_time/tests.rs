@@ -262,7 +262,8 @@ proptest! {
     ) {
         prop_assume!(!decodes.is_empty() || !chunks.is_empty());
         let mut run = 0;
-        for (gpu, model) in gpus::all().iter().flat_map(|gpu| models::all().map(move |m| (gpu, m))) {
+        let all = gpus::all().iter().flat_map(|gpu| models::all().map(move |model| (gpu, model)));
+        for (gpu, model) in all {
             for weights in [Bits16, Fp8, Nvfp4, Mxfp4, Int4] {
                 let setup = StepSetup { model, gpu, tp, dp: 1, weights, kv_dtype };
                 let Ok(cost) = StepCost::new(&setup) else { continue };
