@@ -60,7 +60,7 @@ fn the_errors_of_the_sample_are_as_they_were() {
     let advice = "if that is meant, run with TONNAGE_BLESS=1 and say so in CHANGELOG.md";
     assert!(found == fs::read_to_string(&file).unwrap_or_default(), "errors changed; {advice}");
     let answer: Value = serde_json::from_str(&found).unwrap();
-    assert_eq!(answer["overall"]["rows"], 23);
+    assert_eq!(answer["overall"]["rows"], 24);
     assert_eq!(answer["doubtful"]["rows"], 1);
     assert_eq!(answer["noise_floor"]["rows"], 2);
     let reasons: Vec<&str> = answer["left_out"]
@@ -136,6 +136,9 @@ fn the_largest_fall_of_a_sweep_is_shown() {
     let shown = stdout(&["validate", path.to_str().unwrap()]);
     let line = "128 -> 256 in flight: hit 86.4 -> 29.0 %, first token 862 -> 70593 ms (x 81.9)";
     assert!(shown.contains(line) && shown.contains("COLLAPSE"), "{shown}");
+    let error = stderr(&["validate", path.to_str().unwrap(), "--rows"]);
+    assert!(error.contains("a sweep of concurrency is not simulated"), "{error}");
+    assert!(stderr(&["validate", REQUESTS, "--seed", "2"]).contains("nothing is drawn"));
 }
 
 #[test]
@@ -218,6 +221,8 @@ fn points_that_do_not_agree_are_refused_and_nothing_is_written() {
     assert!(error.contains("points of 2 deployments: Llama-3.1-70B in fp8"), "{error}");
     let error = refused(&root().join(RUNS), &["--only-gpu", "none"]);
     assert!(error.contains("too few points: there is none"), "{error}");
+    assert!(refused(&twice, &["--gpu", "h100"]).contains("--gpu, --model, ...: without effect"));
+    assert!(refused(&twice, &["--seconds", "60"]).contains("--seconds: without effect"));
     assert!(refused(&twice, &["--multipliers", "4"]).contains("allowed: 1 to 3"));
 }
 
