@@ -51,9 +51,9 @@ struct Host {
     /// Model; what the file names if left out
     #[arg(long)]
     model: Option<String>,
-    /// GPUs of the tensor-parallel group
-    #[arg(long, default_value_t = 1, value_name = "GPUS")]
-    tp: u32,
+    /// GPUs of the tensor-parallel group; 1
+    #[arg(long, value_name = "GPUS")]
+    tp: Option<u32>,
     /// Precision of the weights; the checkpoint's own if left out
     #[arg(long)]
     precision: Option<String>,
@@ -88,6 +88,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !(1..=3).contains(&args.multipliers) {
         return Err(Error::found(args.multipliers, "1 to 3").in_field("--multipliers"));
     }
+    check_use(args)?;
     let points = points(args)?;
     let fitted = fit(&points, args.multipliers, args.seed)?;
     let names: Vec<String> = args.files.iter().map(|file| file.display().to_string()).collect();
@@ -100,10 +101,34 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Met)
 }
 
+fn ending(file: &Path, wanted: &str) -> bool {
+    file.extension().is_some_and(|found| found.eq_ignore_ascii_case(wanted))
+}
+
+/// Refuses options that none of the files heeds.
+fn check_use(args: &Args) -> Result<()> {
+    let Host { gpu, model, tp, precision, kv_cache_dtype, num_gpu_blocks, .. } = &args.host;
+    let Host { max_num_batched_tokens, max_num_seqs, .. } = &args.host;
+    let host = [gpu, model, precision, kv_cache_dtype].iter().any(|text| text.is_some())
+        || tp.is_some()
+        || [num_gpu_blocks, max_num_batched_tokens, max_num_seqs].iter().any(|n| n.is_some());
+    let files = || args.files.iter();
+    let tables = files().filter(|file| ending(file, "csv")).count();
+    let results = files().filter(|file| ending(file, "json")).count();
+    let scrapes = args.files.len() - tables - results;
+    for (given, heeded, field, what) in [
+        (host, results + scrapes, "--gpu, --model, ...", "a table says itself what served"),
+        (args.seconds.is_some(), scrapes, "--seconds", "there is no pair of scrapes"),
+        (args.filter.is_given(), tables, "--only-...", "there is no table to choose from"),
+    ] {
+        if given && heeded == 0 {
+            return Err(Error::new(format!("without effect: {what}")).in_field(field));
+        }
+    }
+    Ok(())
+}
+
 fn points(args: &Args) -> Result<Vec<Point>> {
-    let ending = |file: &Path, wanted: &str| {
-        file.extension().is_some_and(|found| found.eq_ignore_ascii_case(wanted))
-    };
     let (mut points, mut scrapes) = (Vec::new(), Vec::new());
     for file in &args.files {
         if ending(file, "csv") {
@@ -166,7 +191,7 @@ fn host(args: &Args, file: &Path) -> Result<Run> {
         num_gpu_blocks: host.num_gpu_blocks,
         max_batched_tokens: host.max_num_batched_tokens,
         max_num_seqs: host.max_num_seqs,
-        ..Run::bare(&name, gpu, model, precision, host.tp)
+        ..Run::bare(&name, gpu, model, precision, host.tp.unwrap_or(1))
     })
 }
 
@@ -200,9 +225,7 @@ fn report(
     }
     writeln!(out)?;
     for (point, (itl, e2e)) in points.iter().zip(&fitted.errors) {
-        let run = point.run();
-        let name = if run.experiment.is_empty() { "point" } else { run.experiment.as_str() };
-        writeln!(out, "{name}: itl {}, e2e {}", signed(*itl), signed(*e2e))?;
+        writeln!(out, "{}: itl {}, e2e {}", point.name(), signed(*itl), signed(*e2e))?;
     }
     if fit.error_left_out.is_none() {
         writeln!(out, "\nOne point: how well it predicts others is not known. Give more.")?;

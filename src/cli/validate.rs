@@ -39,9 +39,9 @@ pub struct Args {
     /// Also show every row
     #[arg(long)]
     rows: bool,
-    /// Seed of drawn lengths and arrivals
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    /// Seed of drawn lengths and arrivals; 1
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Print JSON: `overall`, `groups`, and what was left out
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
@@ -74,6 +74,13 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Whether it leaves anything out.
+    pub(super) fn is_given(&self) -> bool {
+        let Self { only_gpu, only_model, only_precision, only_origin, .. } = self;
+        let names = [only_gpu, only_model, only_precision, only_origin, &self.only_experiment];
+        names.iter().any(|names| !names.is_empty()) || !self.only_tp.is_empty()
+    }
+
     /// Whether a row is taken.
     pub(super) fn takes(&self, run: &Run) -> bool {
         let among = |wanted: &[String], found: &str| {
@@ -111,9 +118,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if table.form == Form::Sweeps {
         return run_sweeps(args, &table);
     }
+    if table.form == Form::Requests && args.seed.is_some() {
+        let text = "every request of a log is known: nothing is drawn";
+        return Err(Error::new(text).in_field("--seed"));
+    }
     let subjects = subjects(&table, &args.filter)?;
     let calibration = args.calibration.as_deref().map(Calibration::read).transpose()?;
-    let rows = compare(&subjects, calibration.as_ref(), args.seed);
+    let rows = compare(&subjects, calibration.as_ref(), args.seed.unwrap_or(1));
     let accuracy = Accuracy::of(&rows);
     let simulated = rows.iter().filter(|row| row.outcome.is_ok()).count();
     if simulated == 0 {
@@ -225,8 +236,10 @@ pub(super) fn with_bar<T: Send>(
 /// Sweeps are measured on deployments of which too little is told to simulate them: their shape is
 /// shown, to hold a sweep of one's own against.
 fn run_sweeps(args: &Args, table: &Table) -> Result<Outcome> {
-    if args.calibration.is_some() || args.markdown {
-        let text = "a sweep of concurrency is not simulated: only its shape is shown";
+    let asked = args.calibration.is_some() || args.markdown || args.rows || args.seed.is_some();
+    if asked || args.filter.is_given() {
+        let text = "a sweep of concurrency is not simulated: its shape is shown, with no option \
+                    but --json";
         return Err(Error::new(text).in_file(table.file()));
     }
     let sweeps = sweeps::read(table)?;

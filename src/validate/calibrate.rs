@@ -41,6 +41,16 @@ impl Point {
         }
     }
 
+    /// The name of its experiment, else its line.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let run = self.run();
+        match (run.experiment.as_str(), run.line) {
+            ("", line) => format!("line {line}"),
+            (name, _) => name.to_owned(),
+        }
+    }
+
     /// Simulates it.
     ///
     /// # Errors
@@ -189,14 +199,19 @@ fn summary(points: &[Point], chosen: &Tried, error_before: f64, simulated: &[Lat
     let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let runs = || points.iter().map(Point::run);
+    // One point meets itself: what others will do is as uncertain as before.
+    let band = match points.len() {
+        1 => (-error_before, error_before),
+        _ => (least(&ratios), largest(&ratios)),
+    };
     Fit {
         points: points.len() as u64,
         multipliers: chosen.multipliers as u64,
         error_before,
         error: chosen.error,
         error_left_out: chosen.left_out,
-        band_low: least(&ratios),
-        band_high: largest(&ratios),
+        band_low: band.0,
+        band_high: band.1,
         seqs: (least(&seqs), largest(&seqs)),
         context: (
             runs().map(|run| run.isl).min().unwrap_or(0),
@@ -222,7 +237,7 @@ pub fn in_flight(run: &Run) -> f64 {
 fn deployment(points: &[Point], seed: u64) -> Result<Deployment> {
     let mut found: BTreeMap<String, Deployment> = BTreeMap::new();
     for point in points {
-        let name = name(point);
+        let name = point.name();
         if [Quantity::Itl, Quantity::E2e].iter().all(|q| q.of(&point.run().measured).is_none()) {
             let text = format!("{name}: neither the time between tokens nor that of a request");
             return Err(Error::new(text).help("nothing can be fitted to the first token alone"));
@@ -243,14 +258,6 @@ fn deployment(points: &[Point], seed: u64) -> Result<Deployment> {
             Err(Error::new(format!("points of {} deployments: {}", names.len(), names.join("; ")))
                 .help("a calibration holds for one: choose with --model, --gpu, --tp, --precision"))
         }
-    }
-}
-
-fn name(point: &Point) -> String {
-    let run = point.run();
-    match (run.experiment.as_str(), run.line) {
-        ("", line) => format!("line {line}"),
-        (name, _) => name.to_owned(),
     }
 }
 
@@ -275,8 +282,8 @@ fn check_agreement(points: &[Point]) -> Result<()> {
             let text = format!(
                 "{} and {} contradict each other: the same configuration, {} and {} ms between \
                  tokens",
-                name(least.1),
-                name(most.1),
+                least.1.name(),
+                most.1.name(),
                 least.0,
                 most.0
             );

@@ -96,18 +96,15 @@ pub(super) fn sweeps(sweeps: &[Sweep], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Largest fall of the hit rate within one doubling of concurrency:\n")?;
     for sweep in sweeps {
         let Sweep { name, model, levels } = sweep;
+        let name = if model.is_empty() { name.clone() } else { format!("{name} ({model})") };
         let Some(fall) = sweep.largest_fall() else {
-            writeln!(
-                out,
-                "{name} ({model}): {} levels, no doubling with a hit rate",
-                levels.len()
-            )?;
+            writeln!(out, "{name}: {} levels, no doubling with a hit rate", levels.len())?;
             continue;
         };
         let mark = if fall.is_collapse() { "  COLLAPSE" } else { "" };
         writeln!(
             out,
-            "{name} ({model}): {} -> {} in flight: hit {:.1} -> {:.1} %, first token {:.0} -> \
+            "{name}: {} -> {} in flight: hit {:.1} -> {:.1} %, first token {:.0} -> \
              {:.0} ms (x {:.1}){mark}",
             fall.from.concurrency,
             fall.to.concurrency,
