@@ -20,6 +20,7 @@ mod replicas;
 pub mod router;
 pub mod session;
 pub mod setup;
+mod tournament;
 pub mod workload;
 mod world;
 

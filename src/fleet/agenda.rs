@@ -1,41 +1,18 @@
 //! What the engines do next by themselves: one entry an engine, and the first of them at hand.
-//!
-//! A tournament: every engine's next step is a leaf, and every node above knows the earlier of its
-//! two. A change costs a walk to the root, and no outdated entry is left behind.
 
+use super::tournament::{OUT, Tournament};
 use crate::engine::Due;
 use crate::units::{ReplicaId, Time};
 
-/// An engine that does nothing by itself.
-const NEVER: u64 = u64::MAX;
-
-/// What the engines do next.
+/// What the engines do next. Keys are twice the time, plus one for a start, so that at one instant
+/// ends come first.
 #[derive(Debug)]
-pub(super) struct Agenda {
-    /// By replica, and filled up to a power of two: twice the time, plus one for a start, so that
-    /// at one instant ends come first.
-    keys: Vec<u64>,
-    /// By node, from the root at 1: the replica that comes first below it.
-    first: Vec<u32>,
-}
+pub(super) struct Agenda(Tournament);
 
 impl Agenda {
     /// No engine does anything.
     pub(super) fn new(replicas: u32) -> Self {
-        let leaves = replicas.next_power_of_two();
-        let mut first: Vec<u32> = vec![0; leaves as usize];
-        first.extend(0..leaves);
-        let mut agenda = Self { keys: vec![NEVER; leaves as usize], first };
-        for node in (1..leaves as usize).rev() {
-            agenda.first[node] = agenda.earlier_below(node);
-        }
-        agenda
-    }
-
-    /// At one instant the lower number comes first.
-    fn earlier_below(&self, node: usize) -> u32 {
-        let (left, right) = (self.first[2 * node], self.first[2 * node + 1]);
-        if self.keys[right as usize] < self.keys[left as usize] { right } else { left }
+        Self(Tournament::new(replicas, OUT))
     }
 
     /// An engine does this next.
@@ -43,26 +20,17 @@ impl Agenda {
         let key = match due {
             Some(Due::StepEnds(at)) => 2 * at.0,
             Some(Due::StepStarts(at)) => 2 * at.0 + 1,
-            None => NEVER,
+            None => OUT,
         };
-        if self.keys[replica.index()] == key {
-            return;
-        }
-        self.keys[replica.index()] = key;
-        let mut node = (self.keys.len() + replica.index()) / 2;
-        while node > 0 {
-            self.first[node] = self.earlier_below(node);
-            node /= 2;
-        }
+        self.0.set(replica.0, key);
     }
 
-    /// The engine that does something first, and what.
+    /// The engine that does something first, and what; at one instant the lower number.
     pub(super) fn first(&self) -> Option<(Due, ReplicaId)> {
-        let replica = ReplicaId(if self.keys.len() == 1 { 0 } else { self.first[1] });
-        let key = self.keys[replica.index()];
+        let (replica, key) = self.0.first();
         let at = Time(key / 2);
         let due = if key.is_multiple_of(2) { Due::StepEnds(at) } else { Due::StepStarts(at) };
-        (key != NEVER).then_some((due, replica))
+        (key != OUT).then_some((due, ReplicaId(replica)))
     }
 }
 

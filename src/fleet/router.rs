@@ -1,5 +1,6 @@
 //! Which replica gets a call.
 
+use super::tournament::Tournament;
 use crate::config::scenario::RouterKind;
 use crate::rng::{Purpose, Stream};
 use crate::units::ReplicaId;
@@ -11,7 +12,8 @@ pub struct Router {
     chance: Stream,
     next: u32,
     /// Calls sent and not ended, by replica.
-    in_flight: Vec<u32>,
+    in_flight: Tournament,
+    replicas: u32,
 }
 
 impl Router {
@@ -19,33 +21,39 @@ impl Router {
     #[must_use]
     pub fn new(kind: RouterKind, replicas: u32, seed: u64) -> Self {
         let chance = Stream::new(seed, Purpose::Router, 0);
-        Self { kind, chance, next: 0, in_flight: vec![0; replicas as usize] }
+        Self { kind, chance, next: 0, in_flight: Tournament::new(replicas, 0), replicas }
     }
 
     /// The replica for a call of a session that was sent to `pin` before.
     pub fn choose(&mut self, pin: Option<ReplicaId>) -> ReplicaId {
-        let replicas = self.in_flight.len() as u64;
+        let replicas = u64::from(self.replicas);
         let chosen = match self.kind {
             RouterKind::SessionAffinity => {
                 pin.unwrap_or_else(|| ReplicaId(self.chance.uniform_below(replicas) as u32))
             }
             RouterKind::Random => ReplicaId(self.chance.uniform_below(replicas) as u32),
             RouterKind::RoundRobin => {
-                self.next = (self.next + 1) % replicas as u32;
-                ReplicaId((self.next + replicas as u32 - 1) % replicas as u32)
+                let chosen = self.next;
+                self.next = (self.next + 1) % self.replicas;
+                ReplicaId(chosen)
             }
-            RouterKind::LeastLoaded => {
-                let least = self.in_flight.iter().zip(0u32..).min();
-                ReplicaId(least.map_or(0, |(_, replica)| replica))
-            }
+            RouterKind::LeastLoaded => ReplicaId(self.in_flight.first().0),
         };
-        self.in_flight[chosen.index()] += 1;
+        self.count(chosen, 1);
         chosen
     }
 
     /// A call sent to this replica has ended.
     pub fn ended(&mut self, replica: ReplicaId) {
-        self.in_flight[replica.index()] -= 1;
+        self.count(replica, -1);
+    }
+
+    /// Only one of them asks.
+    fn count(&mut self, replica: ReplicaId, by: i64) {
+        if self.kind == RouterKind::LeastLoaded {
+            let sent = self.in_flight.key(replica.0);
+            self.in_flight.set(replica.0, sent.saturating_add_signed(by));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{BasePlan, CallPlan, ContextPlan, Counts, Names, SessionPlan, Then};
 use crate::observe::records::Place;
@@ -37,6 +37,12 @@ pub struct Planner {
     new_contexts: Vec<ContextPlan>,
     /// Who waits for whom, in the order in which it is told: the calls waited for and who waits.
     waits: Vec<(u32, Then)>,
+    /// Turns of the session at hand by their numbers in the trace, in ascending order, with the
+    /// calls of each.
+    turns: Vec<(u32, u32)>,
+    lanes: LanePositions,
+    /// By call: how many continue it, directly or not, and the most behind one of them.
+    followers: Vec<(u32, u32)>,
     counts: Counts,
 }
 
@@ -55,6 +61,9 @@ impl Planner {
             model_of: Vec::new(),
             new_contexts: Vec::new(),
             waits: Vec::new(),
+            turns: Vec::new(),
+            lanes: LanePositions::default(),
+            followers: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -90,7 +99,7 @@ impl Planner {
         let at_once = session.calls.iter().filter(|call| call.after.is_empty());
         plan.lead = at_once.map(|call| call.gap).min().unwrap_or_default();
         self.link(&mut plan);
-        mark_where_it_goes_on(&mut plan.calls);
+        self.mark_where_it_goes_on(&mut plan.calls);
         let names = Names {
             models: self.models.take_new(),
             tenants: self.tenants.take_new(),
@@ -102,17 +111,17 @@ impl Planner {
     }
 
     fn calls(&mut self, session: &Session, plan: &mut SessionPlan) {
-        let mut lanes = LanePositions::default();
-        let mut turns: BTreeMap<u32, u32> = BTreeMap::new();
-        session.calls.iter().for_each(|call| *turns.entry(call.turn).or_default() += 1);
+        self.lanes.begin();
+        self.count_turns(session);
+        plan.turn_calls = self.turns.iter().map(|(_, calls)| *calls).collect();
         let mut models: Vec<u32> = Vec::new();
         let mut last: Option<(&Call, u32)> = None;
         for (number, call) in (0u32..).zip(&session.calls) {
             let turn = match last {
                 Some((before, turn)) if before.turn == call.turn => turn,
-                _ => turns.range(..call.turn).count() as u32,
+                _ => self.turns.partition_point(|(turn, _)| *turn < call.turn) as u32,
             };
-            let place = lanes.place(call);
+            let place = self.lanes.place(call);
             let ready = self.call(call, last.map(|(call, _)| call), plan, turn, place);
             if ready.model > 0 && !models.contains(&ready.model) {
                 models.push(ready.model);
@@ -129,7 +138,6 @@ impl Planner {
             plan.calls.push(CallPlan { after_until, ..ready });
             last = Some((call, turn));
         }
-        plan.turn_calls = turns.into_values().collect();
         // A call writes at most two segments, and a model that is not the first has its own.
         plan.segments = 2 * plan.calls.len() as u32 * (1 + models.len() as u32);
     }
@@ -188,6 +196,39 @@ impl Planner {
         }
     }
 
+    fn count_turns(&mut self, session: &Session) {
+        self.turns.clear();
+        for call in &session.calls {
+            match self.turns.last_mut() {
+                // Calls come turn by turn, but for subagents that outlive theirs.
+                Some((turn, calls)) if *turn == call.turn => *calls += 1,
+                _ => match self.turns.binary_search_by_key(&call.turn, |(turn, _)| *turn) {
+                    Ok(place) => self.turns[place].1 += 1,
+                    Err(place) => self.turns.insert(place, (call.turn, 1)),
+                },
+            }
+        }
+    }
+
+    /// Tells every call where most of the calls that continue it, directly or not, part from it.
+    fn mark_where_it_goes_on(&mut self, calls: &mut [CallPlan]) {
+        self.followers.clear();
+        self.followers.resize(calls.len(), (1, 0));
+        // A call's base stands before it.
+        for call in (0..calls.len()).rev() {
+            let BasePlan::Call(base) = calls[call].base else { continue };
+            let base = base as usize;
+            let behind = self.followers[call].0;
+            let (followers, most) = &mut self.followers[base];
+            *followers += behind;
+            calls[base].continued_by += 1;
+            if behind > *most {
+                *most = behind;
+                calls[base].goes_on = calls[call].kept;
+            }
+        }
+    }
+
     /// The model that answers a group.
     fn model(&mut self, group: &Name) -> u32 {
         let number = self.groups.of(group) as usize;
@@ -240,32 +281,20 @@ impl Numbers {
     }
 }
 
-/// Tells every call where most of the calls that continue it, directly or not, part from it.
-fn mark_where_it_goes_on(calls: &mut [CallPlan]) {
-    let mut followers = vec![1u32; calls.len()];
-    let mut most = vec![0u32; calls.len()];
-    // A call's base stands before it.
-    for call in (0..calls.len()).rev() {
-        let BasePlan::Call(base) = calls[call].base else { continue };
-        let base = base as usize;
-        calls[base].continued_by += 1;
-        followers[base] += followers[call];
-        if followers[call] > most[base] {
-            most[base] = followers[call];
-            calls[base].goes_on = calls[call].kept;
-        }
-    }
-}
-
 /// Where in its turn or its lane the next call stands.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct LanePositions {
     turn: Option<u32>,
     calls_of_turn: u32,
-    seen_lanes: rustc_hash::FxHashSet<u32>,
+    seen_lanes: FxHashSet<u32>,
 }
 
 impl LanePositions {
+    fn begin(&mut self) {
+        (self.turn, self.calls_of_turn) = (None, 0);
+        self.seen_lanes.clear();
+    }
+
     fn place(&mut self, call: &Call) -> Place {
         if call.lane > 0 {
             return match self.seen_lanes.insert(call.lane) {
