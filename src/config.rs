@@ -1,7 +1,8 @@
-//! Scenario files and the catalogue of GPUs and models.
+//! Scenario files, the gateway's settings, and the catalogue of GPUs and models.
 
 pub mod api_time;
 pub mod defaults;
+pub mod gateway;
 pub mod geometry;
 pub mod gpus;
 pub mod memory;

@@ -12,7 +12,7 @@
 //! | 1 | [`document`], [`queue`], [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`], [`workload`] |
-//! | 4 | [`engine`], [`observe`] |
+//! | 4 | [`engine`], [`gateway`], [`observe`] |
 //! | 5 | [`fleet`] |
 //! | 6 | [`sizing`], [`validate`] |
 //! | 7 | [`report`] |
@@ -24,6 +24,7 @@ pub mod diag;
 pub mod document;
 pub mod engine;
 pub mod fleet;
+pub mod gateway;
 pub mod observe;
 pub mod queue;
 pub mod report;

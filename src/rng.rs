@@ -57,6 +57,16 @@ pub enum Purpose {
     SessionAside = 27,
     /// Attempts that fail.
     SessionFailures = 28,
+    /// Which gateway worker gets a request.
+    LoadBalancer = 40,
+    /// Random choices of a gateway worker's routing strategy.
+    RoutingStrategy = 41,
+    /// How long a gateway waits before it tries again.
+    RouterRetry = 42,
+    /// How long an SDK behind an agent waits before it asks again.
+    SdkRetry = 43,
+    /// By how much a gateway worker's periodic jobs are late.
+    WorkerJitter = 44,
 }
 
 /// One independent stream of random numbers.
@@ -198,6 +208,14 @@ mod tests {
             Purpose::SessionFailures,
         ];
         assert_eq!(of_a_session.map(|purpose| purpose as u64), [23, 24, 25, 26, 27, 28]);
+        let of_the_gateway = [
+            Purpose::LoadBalancer,
+            Purpose::RoutingStrategy,
+            Purpose::RouterRetry,
+            Purpose::SdkRetry,
+            Purpose::WorkerJitter,
+        ];
+        assert_eq!(of_the_gateway.map(|purpose| purpose as u64), [40, 41, 42, 43, 44]);
     }
 
     #[test]
