@@ -5,6 +5,7 @@ pub mod defaults;
 pub mod gateway;
 pub mod geometry;
 pub mod gpus;
+pub mod litellm;
 pub mod memory;
 pub mod model_config;
 pub mod models;

@@ -12,12 +12,13 @@
 //! | 1 | [`document`], [`queue`], [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`], [`workload`] |
-//! | 4 | [`engine`], [`gateway`], [`observe`] |
+//! | 4 | [`engine`], [`gateway`], [`autoscale`], [`observe`] |
 //! | 5 | [`fleet`] |
 //! | 6 | [`sizing`], [`validate`] |
 //! | 7 | [`report`] |
 //! | 8 | [`cli`] |
 
+pub mod autoscale;
 pub mod cli;
 pub mod config;
 pub mod diag;

@@ -196,9 +196,8 @@ impl CountCost {
     /// CPU time of a count.
     #[must_use]
     pub fn of(&self, tokens: Tokens, tools: u32) -> Span {
-        let ms = self.base_ms
-            + self.ktok_ms * tokens.as_f64() / 1e3
-            + self.tool_ms * f64::from(tools);
+        let ms =
+            self.base_ms + self.ktok_ms * tokens.as_f64() / 1e3 + self.tool_ms * f64::from(tools);
         Span::from_secs_f64(ms / 1e3)
     }
 }

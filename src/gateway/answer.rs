@@ -221,8 +221,8 @@ impl Gateway {
             Some((first, at)) => (first, at + 1),
             None => (failure, 0),
         };
-        let own = first_failure == Failure::ContextWindow
-            && !group.context_window_fallbacks.is_empty();
+        let own =
+            first_failure == Failure::ContextWindow && !group.context_window_fallbacks.is_empty();
         let list = if own { &group.context_window_fallbacks } else { &group.fallbacks };
         list.get(at).map(|next| (*next, at))
     }

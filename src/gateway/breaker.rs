@@ -75,7 +75,8 @@ impl Breaker {
         self.failures += 1;
         let at = now + after;
         let spans = |since| at.saturating_since(since) >= redis.breaker_timeout_span;
-        let enough = self.failures >= redis.breaker_failures && self.timeouts_since.is_none_or(spans);
+        let enough =
+            self.failures >= redis.breaker_failures && self.timeouts_since.is_none_or(spans);
         if was_open || enough {
             self.open_until = Some(at + redis.breaker_recovery);
             self.opened += 1;

@@ -8,8 +8,8 @@
 
 use std::collections::VecDeque;
 
-use crate::config::gateway;
 use super::call::CallRef;
+use crate::config::gateway;
 use crate::units::{Span, Time, WorkerId};
 
 /// What a query is for.
@@ -105,9 +105,10 @@ impl Connections {
     fn connect(&mut self, query: Query) -> Option<Progress> {
         let pool = &mut self.pools[query.worker.index()];
         if pool.busy == pool.open {
-            let most = self.config.pgbouncer.map_or(self.config.max_connections, |bouncer| {
-                bouncer.client_connections
-            });
+            let most = self
+                .config
+                .pgbouncer
+                .map_or(self.config.max_connections, |bouncer| bouncer.client_connections);
             if self.open >= most {
                 self.refused += 1;
                 return Some(Progress::Refused(query));
@@ -194,8 +195,8 @@ mod tests {
         let mut database = Connections::new(config);
         for worker in 0..pods * workers {
             for _ in 0..config.pool {
-            let _ = database.ask(key(0, worker));
-        }
+                let _ = database.ask(key(0, worker));
+            }
         }
         (database.open_max, database.refused)
     }
@@ -218,8 +219,7 @@ mod tests {
     #[test]
     fn pgbouncer_lets_clients_wait_for_its_few_connections() {
         let pgbouncer = Some(gateway::PgBouncer::default());
-        let mut database =
-            Connections::new(gateway::Database { pgbouncer, ..Default::default() });
+        let mut database = Connections::new(gateway::Database { pgbouncer, ..Default::default() });
         let asked = (0..120).map(|id| database.ask(key(id, id as u32 / 10)));
         let running: Vec<Progress> = asked.flatten().collect();
         assert_eq!((running.len(), database.open, database.refused), (20, 120, 0));

@@ -67,13 +67,7 @@ impl Gateway {
     }
 
     /// A call goes on.
-    pub(super) fn step(
-        &mut self,
-        now: Time,
-        call: CallRef,
-        step: Step,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn step(&mut self, now: Time, call: CallRef, step: Step, effects: &mut Vec<Effect>) {
         let Some(found) = self.call(call) else { return };
         if found.is_gone {
             self.forget(now, call, effects);
@@ -245,7 +239,9 @@ impl Gateway {
             self.attempt_failed(now, call, Failure::NoDeployment, None, effects);
             return;
         };
-        if self.config.routing.session_affinity && let Some(session) = spec.session {
+        if self.config.routing.session_affinity
+            && let Some(session) = spec.session
+        {
             self.pin(now, worker, Key::Pin { group, session }, chosen, shared);
             let count = match pinned {
                 Some(_) => &mut self.metrics.pin_hits,

@@ -135,9 +135,7 @@ impl Gateway {
                 let mut hash = Stream::new(self.seed, Purpose::LoadBalancer, session);
                 hash.uniform_below(many) as usize
             }
-            (Balancer::Random | Balancer::Session, _) => {
-                self.balance.uniform_below(many) as usize
-            }
+            (Balancer::Random | Balancer::Session, _) => self.balance.uniform_below(many) as usize,
         };
         up.get(index).copied()
     }

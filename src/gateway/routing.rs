@@ -52,13 +52,17 @@ impl Memory {
     }
 
     fn forget_in_flight(&mut self, group: u32) {
-        for (count, _) in self.in_flight.iter_mut().zip(&self.groups).filter(|(_, of)| **of == Some(group)) {
+        for (count, _) in
+            self.in_flight.iter_mut().zip(&self.groups).filter(|(_, of)| **of == Some(group))
+        {
             *count = 0;
         }
     }
 
     fn forget_latencies(&mut self, group: u32) {
-        for (list, _) in self.latencies.iter_mut().zip(&self.groups).filter(|(_, of)| **of == Some(group)) {
+        for (list, _) in
+            self.latencies.iter_mut().zip(&self.groups).filter(|(_, of)| **of == Some(group))
+        {
             list.clear();
         }
     }

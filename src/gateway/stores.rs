@@ -153,12 +153,7 @@ impl Gateway {
         }
     }
 
-    pub(super) fn flush_spend(
-        &mut self,
-        now: Time,
-        worker: WorkerId,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn flush_spend(&mut self, now: Time, worker: WorkerId, effects: &mut Vec<Effect>) {
         let rows = self.worker(worker).spend.flush();
         self.insert(now, worker, rows);
         self.stop_if_drained(self.workers[worker.index()].pod, effects);

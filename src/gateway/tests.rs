@@ -170,7 +170,8 @@ impl Rig {
 
     /// Requests refused for this reason.
     pub(super) fn refused(&self, why: Reason) -> usize {
-        let is_so = |effect: &Effect| matches!(effect, Effect::Refused { reason, .. } if *reason == why);
+        let is_so =
+            |effect: &Effect| matches!(effect, Effect::Refused { reason, .. } if *reason == why);
         self.log.iter().filter(|(_, effect)| is_so(effect)).count()
     }
 

@@ -9,12 +9,7 @@ use crate::units::{Span, Time, WorkerId};
 
 impl Gateway {
     /// Puts work of a call on its worker's event loop, behind what is there.
-    pub(super) fn on_loop(
-        &mut self,
-        now: Time,
-        worker: WorkerId,
-        task: LoopTask,
-    ) {
+    pub(super) fn on_loop(&mut self, now: Time, worker: WorkerId, task: LoopTask) {
         self.worker(worker).loop_queue.push_back(task);
         self.start_loop(now, worker);
     }

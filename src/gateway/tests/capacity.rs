@@ -34,8 +34,11 @@ fn at_the_measured_cost_a_core_counts_22_a_second() {
 fn the_event_loop_counts_one_at_a_time_whatever_the_cores() {
     let rate = admissions_per_s(CountPlace::EventLoop, CountCost::PESSIMISTIC, 8);
     assert!((9.5..=10.0).contains(&rate), "{rate}");
-    let eight = admissions_per_s(CountPlace::Threads { slots: 8, inline_below: Tokens(0) },
-        CountCost::PESSIMISTIC, 8);
+    let eight = admissions_per_s(
+        CountPlace::Threads { slots: 8, inline_below: Tokens(0) },
+        CountCost::PESSIMISTIC,
+        8,
+    );
     assert!((79.0..=80.0).contains(&eight), "{eight}");
 }
 
