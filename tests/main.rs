@@ -9,6 +9,7 @@ mod main {
     mod fast;
     mod faults;
     mod fit;
+    mod gateway;
     mod generate;
     mod given;
     mod golden;

@@ -92,7 +92,7 @@ pub fn read(text: &str, file: &str, environment: &Environment) -> Result<ProxyCo
     for section in [&litellm, &general, &routing] {
         reading.check_keys(section)?;
     }
-    let models = Models::read(&mut reading, top.get("model_list"), top.place())?;
+    let models = Models::read(&mut reading, top.get("model_list"), &top.place())?;
     general::read(&mut reading, &general)?;
     let router = router::read(&mut reading, &litellm, &routing, &models)?;
     environment.apply(&mut reading.gateway)?;

@@ -212,7 +212,7 @@ impl Gateway {
         let shared = self.shares(worker, now);
         let memory = &self.workers[worker.index()].memory;
         let is_healthy = |id: &DeploymentId| {
-            !memory.is_cooling(now, *id) && !(shared && self.shared.is_cooling(now, *id))
+            !(memory.is_cooling(now, *id) || shared && self.shared.is_cooling(now, *id))
         };
         self.listed[group as usize].iter().copied().filter(is_healthy).collect()
     }

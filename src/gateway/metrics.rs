@@ -1,7 +1,7 @@
 //! What the gateway has counted.
 
 use super::spend::Batch;
-use crate::stats::log_histogram::LogHistogram;
+use crate::stats::LogHistogram;
 use crate::units::{Bytes, Span};
 
 /// Counts over the whole run, of all workers.

@@ -24,9 +24,9 @@ impl Models {
     pub(super) fn read(
         reading: &mut Reading<'_>,
         list: Option<&Value>,
-        place: Place,
+        place: &Place,
     ) -> Result<Self> {
-        let missing = |text: &str| Error::new(text).in_field("model_list").at_place(&place);
+        let missing = |text: &str| Error::new(text).in_field("model_list").at_place(place);
         let list = match list.map(|value| &value.node) {
             Some(Node::List(list)) if !list.is_empty() => list,
             None | Some(Node::Null | Node::List(_)) => {
