@@ -1,11 +1,13 @@
-//! Scenario files and the catalogue of GPUs and models.
+//! Scenario files, the gateway's settings, and the catalogue of GPUs and models.
 
 pub mod api_time;
 pub mod calibration;
 pub mod defaults;
+pub mod gateway;
 pub mod generated;
 pub mod geometry;
 pub mod gpus;
+pub mod litellm;
 pub mod memory;
 pub mod model_config;
 pub mod models;

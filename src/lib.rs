@@ -12,18 +12,20 @@
 //! | 1 | [`document`], [`queue`], [`stats`] |
 //! | 2 | [`trace`] |
 //! | 3 | [`config`], [`workload`] |
-//! | 4 | [`engine`], [`observe`] |
+//! | 4 | [`engine`], [`gateway`], [`autoscale`], [`observe`] |
 //! | 5 | [`fleet`] |
 //! | 6 | [`sizing`], [`validate`] |
 //! | 7 | [`report`] |
 //! | 8 | [`cli`] |
 
+pub mod autoscale;
 pub mod cli;
 pub mod config;
 pub mod diag;
 pub mod document;
 pub mod engine;
 pub mod fleet;
+pub mod gateway;
 pub mod observe;
 pub mod queue;
 pub mod report;

@@ -59,6 +59,16 @@ pub enum Purpose {
     SessionFailures = 28,
     /// Lengths of a benchmark's prompts and answers.
     BenchmarkLengths = 40,
+    /// Which gateway worker gets a request.
+    LoadBalancer = 50,
+    /// Random choices of a gateway worker's routing strategy.
+    RoutingStrategy = 51,
+    /// How long a gateway waits before it tries again.
+    RouterRetry = 52,
+    /// How long an SDK behind an agent waits before it asks again.
+    SdkRetry = 53,
+    /// By how much a gateway worker's periodic jobs are late.
+    WorkerJitter = 54,
 }
 
 /// One independent stream of random numbers.
@@ -200,6 +210,14 @@ mod tests {
             Purpose::SessionFailures,
         ];
         assert_eq!(of_a_session.map(|purpose| purpose as u64), [23, 24, 25, 26, 27, 28]);
+        let of_the_gateway = [
+            Purpose::LoadBalancer,
+            Purpose::RoutingStrategy,
+            Purpose::RouterRetry,
+            Purpose::SdkRetry,
+            Purpose::WorkerJitter,
+        ];
+        assert_eq!(of_the_gateway.map(|purpose| purpose as u64), [40, 41, 42, 43, 44]);
     }
 
     #[test]

@@ -143,6 +143,18 @@ id! {
     RequestId
 }
 id! {
+    /// One worker process of the gateway.
+    WorkerId
+}
+id! {
+    /// One entry of the gateway's list of deployments.
+    DeploymentId
+}
+id! {
+    /// One request as the gateway knows it: an attempt of a client, with all retries behind it.
+    CallId
+}
+id! {
     /// One stretch of content that only one call wrote; see [`crate::trace::lineage`].
     SegmentId
 }

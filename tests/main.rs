@@ -10,6 +10,7 @@ mod main {
     mod fast;
     mod faults;
     mod fit;
+    mod gateway;
     mod generate;
     mod given;
     mod golden;
