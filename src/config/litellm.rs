@@ -239,8 +239,8 @@ impl Reading<'_> {
             self.gateway.counting.place = CountPlace::Threads { slots, inline_below };
         } else if slots.is_some() {
             self.warn(
-                "TOKEN_COUNTER_MAX_CONCURRENT_COUNTS has no effect: nothing here has prompts counted \
-                 through that limiter (budgets of keys count without it)",
+                "TOKEN_COUNTER_MAX_CONCURRENT_COUNTS has no effect: nothing here has prompts \
+                 counted through that limiter (budgets of keys count without it)",
             );
         }
         Ok(())

@@ -52,8 +52,8 @@ fn the_example_on_the_page_works() {
     assert_eq!(effects[1], Effect::Answered { call: CallId(7) });
 }
 
-/// Requests of a burst, and how many of them waited longer than a minute: one comes each second, ten
-/// for four minutes, and each replica serves one a second.
+/// Requests of a burst, and how many of them waited longer than a minute: one comes each second,
+/// ten for four minutes, and each replica serves one a second.
 fn late_in_a_burst(replicas: u32, startup: Option<u64>) -> (usize, usize) {
     let mut scaler = startup.map(|secs| {
         let lifecycle = Lifecycle::engine(Span::from_secs(secs));

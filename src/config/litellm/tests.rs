@@ -210,8 +210,8 @@ fn contradictions_are_errors() {
     let text = complaint("router_settings: {disable_cooldowns: true, cooldown_time: 5}\n");
     says(&text, &["contradicts disable_cooldowns"]);
     let text = complaint(
-        "general_settings: {max_in_flight_requests_per_worker: 2, max_queued_requests_per_worker: 1, \
-         admission_queue_timeout_seconds: 0}\n",
+        "general_settings: {max_in_flight_requests_per_worker: 2, \
+         max_queued_requests_per_worker: 1, admission_queue_timeout_seconds: 0}\n",
     );
     says(&text, &["0 s contradicts places to wait"]);
     let text = read_with("", "NUM_WORKERS=0").unwrap_err().to_string();
