@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let case = args.scenario.load()?;
     let progress = Progress::default();
     let extent = Extent::of(&case);
-    let search = with_progress(extent, "looking for the smallest fleet", &progress, || {
+    let search = with_progress(&extent, "looking for the smallest fleet", &progress, || {
         Search::run(case.scenario.max_replicas, |replicas| {
             let run = case.run(replicas, &progress)?;
             Ok(case.judge(&run))
