@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Replicates::of(case, seeds, |case, scenario| case.sibling(scenario, &trace, targets))?;
     let progress = Progress::default();
     let label = "looking for the largest load";
-    let capacity = with_progress(Extent::of(replicates.case()), label, &progress, || {
+    let capacity = with_progress(&Extent::of(replicates.case()), label, &progress, || {
         let sibling = |case: &Case, scenario| case.sibling(scenario, &trace, targets);
         Capacity::find(&replicates, &sibling, &progress)
     })?;

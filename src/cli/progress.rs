@@ -59,7 +59,7 @@ const STEPS: u64 = 10_000;
 
 /// Runs some work while a bar on the terminal shows how far its simulation has come.
 pub fn with_progress<T: Send>(
-    extent: Extent,
+    extent: &Extent,
     label: &str,
     progress: &Progress,
     work: impl FnOnce() -> T + Send,

@@ -96,7 +96,7 @@ impl Args {
         stop_on_interrupt(progress);
         let label = format!("{replicas} replicas");
         let observer = (case.tally(), (rows, scrape));
-        let Some(run) = with_progress(extent, &label, progress, || play(observer))? else {
+        let Some(run) = with_progress(&extent, &label, progress, || play(observer))? else {
             return Ok(None);
         };
         let (run, (rows, scrape)) = run.split();

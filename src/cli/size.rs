@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             _ => format!("candidate {} of {of}", number + 1),
         };
         let most = replicates.case().scenario.max_replicas;
-        let search = with_progress(Extent::of(replicates.case()), &label, &progress, || {
+        let search = with_progress(&Extent::of(replicates.case()), &label, &progress, || {
             Search::run(&replicates, most, &progress)
         })?;
         comparison.sized.push(Sized { name, replicates, search, bands: None });
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(best) = comparison.sized.first_mut() {
         let (replicates, search) = (&best.replicates, &best.search);
         let extent = Extent::of(replicates.case());
-        let bands = with_progress(extent, "bands of the answer", &progress, || {
+        let bands = with_progress(&extent, "bands of the answer", &progress, || {
             Bands::of(search, replicates, &progress)
         })?;
         best.bands = Some(bands);

@@ -16,7 +16,7 @@ use crate::units::{RequestId, Time, Tokens};
 
 impl<E: Engine, O: Observer> World<'_, E, O> {
     /// A session starts; client time before its first calls counts from `started`.
-    pub(super) fn start_session(&mut self, plan: Arc<SessionPlan>, start: Start, started: Time) {
+    pub(super) fn start_session(&mut self, plan: &Arc<SessionPlan>, start: Start, started: Time) {
         let place = self.free_plays.pop().unwrap_or(self.plays.len() as u32);
         if place as usize == self.plays.len() {
             self.plays.push(Play::default());
@@ -26,7 +26,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             self.fail(Failure::TooMuchContent);
             return;
         }
-        play.begin(Arc::clone(&plan), self.played, start, started);
+        play.begin(Arc::clone(plan), self.played, start, started);
         self.played += 1;
         self.open_max = self.open_max.max(self.plays.len() - self.free_plays.len());
         let open = self.setup.open_loop;

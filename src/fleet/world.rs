@@ -232,7 +232,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
                     self.push_start(next);
                 }
                 let plan = Arc::clone(&self.held[session as usize]);
-                self.start_session(plan, Start { at: now, session, pass, player }, now);
+                self.start_session(&plan, Start { at: now, session, pass, player }, now);
             }
             Event::Dispatch { play, call } => self.dispatch(now, play, call),
             Event::Queue { request } => self.enter_queue(now, request),
@@ -248,7 +248,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let started = if self.is_alone { Time::ZERO } else { Time::ZERO + plan.at };
         self.expect_arrival();
         let start = Start { at: now, session, pass: 0, player: session };
-        self.start_session(plan, start, started);
+        self.start_session(&plan, start, started);
     }
 
     pub(super) fn finish(mut self) -> Run<O> {

@@ -54,8 +54,11 @@ struct Answered {
     times: [Buckets; TIMES.len()],
 }
 
+/// A number of tokens of a call.
+type Size = fn(&CallRecord) -> Tokens;
+
 /// A histogram of calls by tokens: name, meaning, value.
-const SIZES: [(&str, &str, fn(&CallRecord) -> Tokens); 3] = [
+const SIZES: [(&str, &str, Size); 3] = [
     ("request_prompt_tokens", "Prompt tokens of a request.", |call| call.prompt),
     ("request_generation_tokens", "Generated tokens of a request.", |call| call.output),
     ("request_prefill_kv_computed_tokens", "Prompt tokens not found in the cache.", |call| {

@@ -18,7 +18,7 @@ pub struct Files(How);
 
 enum How {
     /// Each buffer is written when it comes.
-    Between(Pair),
+    Between(Box<Pair>),
     /// Another thread writes; buffers come back from it empty.
     Beside {
         full: SyncSender<(Table, Vec<u8>)>,
@@ -77,7 +77,7 @@ impl Files {
     pub fn create(folder: &Path, beside: bool) -> Result<Self> {
         let mut pair = Pair::create(folder)?;
         if !beside {
-            return Ok(Self(How::Between(pair)));
+            return Ok(Self(How::Between(Box::new(pair))));
         }
         let (full, to_write) = sync_channel::<(Table, Vec<u8>)>(WAITING_MAX);
         let (written, empty) = sync_channel(WAITING_MAX + 2);

@@ -136,9 +136,10 @@ impl TargetTally {
 
     /// Whether a number is that of the name in the filter.
     fn is_named(&mut self, number: u32, names: &[Name]) -> bool {
-        let wanted = match &self.slo.filter {
-            Some(Filter::Profile(name) | Filter::Tenant(name) | Filter::Model(name)) => name,
-            _ => return true,
+        let filter = self.slo.filter.as_ref();
+        let Some(Filter::Profile(wanted) | Filter::Tenant(wanted) | Filter::Model(wanted)) = filter
+        else {
+            return true;
         };
         if self.number.is_none() && self.looked_through < names.len() {
             let new = &names[self.looked_through..];
