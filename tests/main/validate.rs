@@ -219,8 +219,8 @@ fn points_that_do_not_agree_are_refused_and_nothing_is_written() {
     assert!(refused(&twice, &[]).contains("contradict each other: the same configuration"));
     let wild = table(&folder, &[(1, 7.5, 30.0), (4, 30.0, 30.0), (16, 8.0, 30.0)]);
     assert!(refused(&wild, &[]).contains("contradict"));
-    let error =
-        refused(&root().join(RUNS), &["--only-gpu", "H200,H100", "--only-precision", "fp8"]);
+    let of_two = ["--only-gpu", "H200,H100", "--only-model", "Llama-3.1-70B,MiniMax-M2.5"];
+    let error = refused(&root().join(RUNS), &of_two);
     assert!(error.contains("points of 2 deployments: Llama-3.1-70B in fp8"), "{error}");
     let error = refused(&root().join(RUNS), &["--only-gpu", "none"]);
     assert!(error.contains("too few points: there is none"), "{error}");
