@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let case = written.stream(scenario.clone(), &source)?;
     let (sessions, extent) = source.stream(&case, args.beside())?;
-    let streamed = args.played(&case, extent, &progress, |observer| {
+    let streamed = args.played(&case, &extent, &progress, |observer| {
         case.stream(case.scenario.replicas, sessions, observer, &progress)
     })?;
     match streamed {
@@ -73,7 +73,7 @@ impl Args {
 
     /// Plays a case that holds its trace.
     fn held(&self, case: &Case, progress: &Arc<Progress>) -> Result<Outcome> {
-        let outcome = self.played(case, Extent::of(case), progress, |observer| {
+        let outcome = self.played(case, &Extent::of(case), progress, |observer| {
             case.run_with(case.scenario.replicas, observer, progress).map(Some)
         })?;
         Ok(outcome.unwrap_or(Outcome::Met))
@@ -84,7 +84,7 @@ impl Args {
     fn played(
         &self,
         case: &Case,
-        extent: Extent,
+        extent: &Extent,
         progress: &Arc<Progress>,
         play: impl FnOnce(Observed) -> Result<Option<Run<Observed>>> + Send,
     ) -> Result<Option<Outcome>> {
@@ -96,7 +96,7 @@ impl Args {
         stop_on_interrupt(progress);
         let label = format!("{replicas} replicas");
         let observer = (case.tally(), (rows, scrape));
-        let Some(run) = with_progress(&extent, &label, progress, || play(observer))? else {
+        let Some(run) = with_progress(extent, &label, progress, || play(observer))? else {
             return Ok(None);
         };
         let (run, (rows, scrape)) = run.split();
