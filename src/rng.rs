@@ -217,7 +217,8 @@ mod tests {
             Purpose::SdkRetry,
             Purpose::WorkerJitter,
         ];
-        assert_eq!(of_the_gateway.map(|purpose| purpose as u64), [40, 41, 42, 43, 44]);
+        assert_eq!(of_the_gateway.map(|purpose| purpose as u64), [50, 51, 52, 53, 54]);
+        assert_eq!(Purpose::BenchmarkLengths as u64, 40);
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Fit {
     pub fn constants(&self, arch: &'static str, format: &'static str) -> Constants {
         let places = groups_of(arch, format)
             .map(|group| self.groups.iter().position(|known| *known == group));
-        constants(&self.values, places.iter().flatten().copied())
+        constants(&self.values, &places.into_iter().flatten().collect::<Vec<_>>())
     }
 
     /// The predicted time of a row.
@@ -88,10 +88,10 @@ fn row_groups(row: &Row) -> [Group; 3] {
     groups_of(row.gpu.arch.name(), row.weights.name())
 }
 
-fn constants(values: &[f64], places: impl Iterator<Item = usize> + Clone) -> Constants {
+fn constants(values: &[f64], places: &[usize]) -> Constants {
     Constants(std::array::from_fn(|constant| {
         let Prior { centre, spread, low, high } = PRIORS[constant];
-        let offset: f64 = places.clone().map(|place| values[place * CONSTANTS + constant]).sum();
+        let offset: f64 = places.iter().map(|place| values[place * CONSTANTS + constant]).sum();
         (centre * (spread * offset).exp()).clamp(low, high)
     }))
 }
@@ -140,7 +140,7 @@ impl<'a> Problem<'a> {
     fn loss(&self, values: &[f64]) -> f64 {
         let mut residuals = Vec::new();
         for cell in &self.cells {
-            let constants = constants(values, cell.places.iter().copied());
+            let constants = constants(values, &cell.places);
             Self::residuals(cell, &constants, &mut residuals);
         }
         let pulled: f64 = values.iter().map(|value| value * value).sum();
@@ -153,28 +153,28 @@ impl<'a> Problem<'a> {
         let n = self.unknowns;
         let (mut matrix, mut gradient) = (vec![0.0; n * n], vec![0.0; n]);
         for cell in &self.cells {
-            let places = cell.places.iter().copied();
+            let places = cell.places;
             let mut base = Vec::new();
-            Self::residuals(cell, &constants(values, places.clone()), &mut base);
+            Self::residuals(cell, &constants(values, &places), &mut base);
             // All groups of a cell move its constants alike, so one slope serves them all.
             let slopes: Vec<Vec<f64>> = (0..CONSTANTS)
                 .map(|constant| {
                     let mut moved = values.to_vec();
                     moved[cell.places[0] * CONSTANTS + constant] += STEP;
                     let mut there = Vec::new();
-                    Self::residuals(cell, &constants(&moved, places.clone()), &mut there);
+                    Self::residuals(cell, &constants(&moved, &places), &mut there);
                     there.iter().zip(&base).map(|(new, old)| (new - old) / STEP).collect()
                 })
                 .collect();
             for (first, slope) in slopes.iter().enumerate() {
                 let pull: f64 = slope.iter().zip(&base).map(|(a, b)| a * b).sum();
-                for place in places.clone() {
+                for place in places {
                     gradient[place * CONSTANTS + first] += pull;
                 }
                 for (second, other) in slopes.iter().enumerate() {
                     let product: f64 = slope.iter().zip(other).map(|(a, b)| a * b).sum();
-                    for row in places.clone() {
-                        for column in places.clone() {
+                    for row in places {
+                        for column in places {
                             matrix[(row * CONSTANTS + first) * n + column * CONSTANTS + second] +=
                                 product;
                         }

@@ -173,7 +173,7 @@ impl Serving {
             gpu,
             weights,
             moe: deployment.model.moe.is_some(),
-            model: deployment.model.name.clone(),
+            model: deployment.model.name,
             layout: format!("tp{} ep{}", self.tp, self.ep.unwrap_or(1.0)),
             lengths: format!("{:?} {:?} {}", self.isl, self.osl, self.origin),
             states_ranks: self.dp.is_some(),
