@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use crate::diag::{Error, Place, Result};
 
 /// Sections whose keys are the user's own names.
-const OWN_NAMES: [&str; 2] = ["models.", "prices."];
+const OWN_NAMES: [&str; 3] = ["models.", "prices.", "profile."];
 
 /// A document as a flat list: `section.key` to value.
 #[derive(Clone, Debug, Default)]

@@ -3,22 +3,30 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use super::Outcome;
+use super::scenario::{ScenarioArgs, VaryArgs};
+use super::{Outcome, sweep};
+use crate::config::drawing::Drawing;
 use crate::diag::{Error, Result};
 use crate::report::plot::Figure;
 use crate::report::plot::sweep::{Wanted, panel_names};
 use crate::report::plot::table::Table;
+use crate::sizing::candidates;
+use crate::sizing::sweep::Shard;
 use crate::trace::canonical::new_file::NewFile;
 
 /// Arguments of `tonnage plot`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = help())]
 pub struct Args {
-    /// A sweep's folder, or its results.csv
+    /// A sweep's folder or its results.csv; or a scenario with [candidates], which is swept first
     sweep: PathBuf,
     /// Where to draw: a file that ends in .svg or .png; may be given again
     #[arg(short, long, value_name = "FILE", required = true)]
     out: Vec<PathBuf>,
+    /// Keep the cells of the scenario's sweep in this folder; those that are there are not
+    /// simulated again
+    #[arg(long, value_name = "DIR")]
+    cells: Option<PathBuf>,
     /// The varied key on the axis [default: the one with the most values]
     #[arg(long, value_name = "KEY")]
     x: Option<String>,
@@ -54,7 +62,18 @@ fn help() -> String {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let mut table = Table::read(&args.sweep)?;
+    // Names that cannot be drawn to are refused before anything is simulated.
+    args.out.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
+    let is_scenario = args.sweep.extension().is_some_and(|ending| ending == "toml");
+    let (mut table, drawing) = match is_scenario {
+        true => swept(args)?,
+        false => match &args.cells {
+            Some(_) => {
+                return Err(Error::new("only goes with a scenario").in_field("--cells"));
+            }
+            None => (Table::read(&args.sweep)?, Drawing::default()),
+        },
+    };
     for only in &args.only {
         let (key, value) = only
             .split_once('=')
@@ -64,11 +83,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let figure = Figure::of_sweep(
         &table,
         &Wanted {
-            x: args.x.clone(),
-            by: args.by.clone(),
-            panels: args.panel.clone(),
-            title: args.title.clone(),
-            subtitle: args.subtitle.clone(),
+            x: args.x.clone().or(drawing.x),
+            by: args.by.clone().or(drawing.by),
+            panels: if args.panel.is_empty() { drawing.panels } else { args.panel.clone() },
+            title: args.title.clone().or(drawing.title),
+            subtitle: args.subtitle.clone().or(drawing.subtitle),
         },
     )?;
     // Everything is drawn before anything is written.
@@ -81,4 +100,24 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     files.into_iter().try_for_each(NewFile::commit)?;
     Ok(Outcome::Met)
+}
+
+/// Sweeps a scenario over its `[candidates]`, and says how that is to be drawn.
+fn swept(args: &Args) -> Result<(Table, Drawing)> {
+    let scenario = ScenarioArgs::of(&args.sweep);
+    let written = scenario.written(&[])?;
+    let axes = written.axes(&VaryArgs::default())?;
+    if axes.is_empty() {
+        let error = Error::new("there is nothing to draw over: the scenario has no [candidates]");
+        return Err(error.in_file(args.sweep.display()));
+    }
+    let drawing = candidates::combinations(&axes)?
+        .into_iter()
+        .find_map(|c| written.scenario(&candidates::assignments(&axes, &c)).ok())
+        .map(|scenario| scenario.drawing);
+    let folder = tempfile::tempdir()
+        .map_err(|error| Error::io(&std::env::temp_dir(), "make a folder for the cells", &error))?;
+    let cells = args.cells.as_deref().unwrap_or(folder.path());
+    let (store, _) = sweep::sweep(&written, axes, cells, Shard::WHOLE, None)?;
+    Ok((Table::read(store.folder())?, drawing.unwrap_or_default()))
 }

@@ -21,7 +21,7 @@ use crate::trace::record::Trace;
 const BUNDLED_SCENARIO: &str = include_str!("../../scenarios/eighty-developers.toml");
 
 /// Arguments that name a scenario and change it.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct ScenarioArgs {
     /// Scenario file; without one, the built-in "eighty developers"
     scenario: Option<PathBuf>,
@@ -83,7 +83,7 @@ impl FormatArgs {
 }
 
 /// Keys that take several values.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct VaryArgs {
     /// A key of the scenario and the values that it takes in turn, such as
     /// router=session_affinity,random or replicas=1..16 ("1..16 step 2", "1..16 x2"); several give
@@ -101,6 +101,11 @@ pub struct Written<'a> {
 }
 
 impl ScenarioArgs {
+    /// A scenario as it is.
+    pub fn of(path: &Path) -> Self {
+        Self { scenario: Some(path.to_owned()), ..Self::default() }
+    }
+
     /// The scenario's text; `more` are assignments of options that only one command has.
     pub fn written(&self, more: &[String]) -> Result<Written<'_>> {
         let mut overrides = self.set.clone();
@@ -186,6 +191,11 @@ impl Written<'_> {
         let mut case = Case::streaming(scenario, &args.slo)?.every_step(args.every_step);
         case.notes.extend(source.note());
         Ok(case)
+    }
+
+    /// The targets of the command line.
+    pub fn targets(&self) -> &[String] {
+        &self.args.slo
     }
 
     /// The keys that take several values: those of the scenario's `[candidates]`, then those of the

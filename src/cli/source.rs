@@ -41,6 +41,7 @@ impl Source {
             true => generate::load(&folder.join(name).display().to_string())?,
             false => generate::load(name)?,
         };
+        let profile = profile.adjusted(&generated.turned)?;
         let population = match generated.starts {
             Starts::Steady { sessions, per_hour, users } => {
                 Population::Sessions { sessions, per_hour, users }

@@ -1,5 +1,7 @@
 //! `tonnage sweep`: every combination of values of some keys, kept cell by cell.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,11 +15,12 @@ use serde_json::Value;
 use super::Outcome;
 use super::scenario::{ScenarioArgs, VaryArgs, Written, help, show};
 use super::source::Source;
+use crate::config::scenario::Scenario;
 use crate::config::vary::Axis;
 use crate::diag::{Error, Result};
 use crate::report;
-use crate::sizing::candidates;
-use crate::sizing::sweep::plan::Plan;
+use crate::sizing::case::Case;
+use crate::sizing::sweep::plan::{Cell, Plan};
 use crate::sizing::sweep::store::{Found, Manifest, Store};
 use crate::sizing::sweep::{Shard, Sweep, Told, identity, scenario_of};
 use crate::trace::canonical::new_file::NewFile;
@@ -66,52 +69,97 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
     let axes = written.axes(&args.vary)?;
-    let (plan, source, trace) = planned(&written, axes, args.scenario.targets())?;
-    let Some(first) = plan.cells.iter().find(|cell| cell.hash.is_some()) else {
-        return Err(Error::new("no cell can run"));
-    };
-    let read = |more: &[String]| written.scenario(more);
-    // Targets are held against the trace, and the trace is made ready, before anything is written.
-    let base = written.case(scenario_of(&plan, first, read)?, &source, &trace)?;
+    let (store, told) = sweep(&written, axes, folder, shard, args.threads)?;
+    show(|out| tell(&told, &store, out))?;
+    Ok(Outcome::Met)
+}
+
+/// Sweeps a scenario into a folder.
+pub(super) fn sweep(
+    written: &Written<'_>,
+    axes: Vec<Axis>,
+    folder: &Path,
+    shard: Shard,
+    threads: Option<NonZeroUsize>,
+) -> Result<(Store, Told)> {
+    let mut traces = Traces::default();
+    let plan = traces.plan(written, axes)?;
+    // Targets are held against the traces, and those are made ready, before anything is written.
+    let bases = traces.ready(written, &plan)?;
     let manifest = Manifest::of(&plan);
     let store = Store::create(folder)?;
     store.begin(&manifest)?;
     let done = AtomicUsize::new(0);
-    let case =
-        |cell: &_| base.sibling(scenario_of(&plan, cell, read)?, &trace, args.scenario.targets());
+    let case = |cell: &Cell| {
+        let scenario = scenario_of(&plan, cell, |more| written.scenario(more))?;
+        let (base, held) = &bases[&kind(&scenario)];
+        base.sibling(scenario, &held.trace, written.targets())
+    };
     let sweep = Sweep { plan: &plan, shard, store: &store, case: &case, done: &done };
-    let threads = args.threads.map_or_else(rayon::current_num_threads, NonZeroUsize::get);
+    let threads = threads.map_or_else(rayon::current_num_threads, NonZeroUsize::get);
     let cells = plan.cells.len() / shard.parts;
     let told = with_bar(cells as u64, &done, || sweep.run(threads))?;
     if told.elsewhere == 0 {
         write_results(&store, &manifest)?;
     }
-    show(|out| tell(&told, &store, out))?;
-    Ok(Outcome::Met)
+    Ok((store, told))
 }
 
-/// The cells, and the trace that all of them play with where it comes from.
-fn planned(
-    written: &Written<'_>,
-    axes: Vec<Axis>,
-    targets: &[String],
-) -> Result<(Plan, Source, Trace)> {
-    let assigned = candidates::combinations(&axes)?.into_iter();
-    let mut read = assigned.map(|c| written.scenario(&candidates::assignments(&axes, &c)));
-    let runnable = read.find_map(Result::ok);
-    drop(read);
-    let (source, trace) = match &runnable {
-        Some(scenario) => {
+/// The traces that cells play, by what makes them: one, or one for each kind of sessions that is
+/// generated.
+#[derive(Default)]
+struct Traces(BTreeMap<String, Held>);
+
+/// A trace, with where it comes from and the hash of its content.
+struct Held {
+    source: Source,
+    trace: Trace,
+    hash: String,
+}
+
+/// What tells traces apart.
+fn kind(scenario: &Scenario) -> String {
+    format!("{:?}", scenario.generated)
+}
+
+impl Traces {
+    /// The cells, with every trace that one of them plays.
+    fn plan(&mut self, written: &Written<'_>, axes: Vec<Axis>) -> Result<Plan> {
+        let held = RefCell::new(&mut self.0);
+        let hash = |scenario: &Scenario| {
+            let (mut held, kind) = (held.borrow_mut(), kind(scenario));
+            if let Some(held) = held.get(&kind) {
+                return Ok(held.hash.clone());
+            }
             let source = written.source(scenario)?;
             let trace = source.read()?;
-            (source, trace)
+            let hash = identity::of_trace(&trace);
+            held.insert(kind, Held { source, trace, hash: hash.clone() });
+            Ok(hash)
+        };
+        Plan::new(axes, |more| written.scenario(more), written.targets(), hash)
+    }
+
+    /// For each trace a case over it, from which those of its cells are made.
+    fn ready<'a>(
+        &'a self,
+        written: &Written<'_>,
+        plan: &Plan,
+    ) -> Result<BTreeMap<String, (Case, &'a Held)>> {
+        let mut bases = BTreeMap::new();
+        for cell in plan.cells.iter().filter(|cell| cell.hash.is_some()) {
+            let scenario = scenario_of(plan, cell, |more| written.scenario(more))?;
+            let kind = kind(&scenario);
+            if !bases.contains_key(&kind) {
+                let held = &self.0[&kind];
+                bases.insert(kind, (written.case(scenario, &held.source, &held.trace)?, held));
+            }
         }
-        // No cell will ask for it.
-        None => (Source::BuiltIn, Trace::default()),
-    };
-    let hash = runnable.map(|_| identity::of_trace(&trace)).unwrap_or_default();
-    let plan = Plan::new(axes, |more| written.scenario(more), targets, &hash)?;
-    Ok((plan, source, trace))
+        if bases.is_empty() {
+            return Err(Error::new("no cell can run"));
+        }
+        Ok(bases)
+    }
 }
 
 /// Writes `results.csv`: every cell is there.

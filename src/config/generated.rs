@@ -13,6 +13,8 @@ pub struct Generated {
     /// Speed at which answers are taken to be generated, for the recorded times, in tokens per
     /// second.
     pub assume_tps: f64,
+    /// Parameters of the profile that are turned, by name, as the file of a profile names them.
+    pub turned: Vec<(String, f64)>,
 }
 
 /// Who starts sessions, and how many.
@@ -36,6 +38,11 @@ pub enum Starts {
     },
 }
 
+/// The section whose keys are parameters of the profile.
+pub const SECTION: &str = "profile";
+/// The largest amount of anything in a profile.
+const AMOUNT_MAX: f64 = 1e9;
+
 const PROFILE: &str = "generate.profile";
 const SESSIONS: &str = "generate.sessions";
 const PER_HOUR: &str = "generate.per_hour";
@@ -57,7 +64,13 @@ impl Generated {
             let others = [SESSIONS, PER_HOUR, USERS, PEOPLE, DAYS, ASSUME_TPS];
             return match others.into_iter().find(|key| document.has(key)) {
                 Some(key) => Err(document.at(key, Error::new(format!("only goes with {PROFILE}")))),
-                None => Ok(None),
+                None => match keys_of_section(document).first() {
+                    Some(key) => {
+                        let error = Error::new(format!("only goes with {PROFILE}"));
+                        Err(document.at(key, error))
+                    }
+                    None => Ok(None),
+                },
             };
         };
         if document.has("trace") && document.is_from_file("trace") != document.is_from_file(PROFILE)
@@ -71,8 +84,22 @@ impl Generated {
         }
         let starts = read_starts(document)?;
         let assume_tps = document.number(ASSUME_TPS, 1.0, 1e6)?.unwrap_or(60.0);
-        Ok(Some(Self { profile, starts, assume_tps }))
+        let number = |key: String| {
+            let number = document.number(&key, 0.0, AMOUNT_MAX)?.unwrap_or_default();
+            Ok((key[SECTION.len() + 1..].to_owned(), number))
+        };
+        let turned = keys_of_section(document).into_iter().map(number);
+        let turned = turned.collect::<Result<Vec<_>>>()?;
+        Ok(Some(Self { profile, starts, assume_tps, turned }))
     }
+}
+
+/// Keys in the section `[profile]`, those of tables in it left out.
+fn keys_of_section(document: &Document) -> Vec<String> {
+    let prefix = format!("{SECTION}.");
+    let keys = document.keys().filter(|key| key.starts_with(&prefix));
+    let is_table = |key: &&str| document.value(key).is_some_and(toml::Value::is_table);
+    keys.filter(|key| !is_table(key)).map(str::to_owned).collect()
 }
 
 fn read_starts(document: &Document) -> Result<Starts> {

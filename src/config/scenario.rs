@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::api_time::ApiTime;
 use super::calibration::Calibration;
-use super::generated::Generated;
+use super::drawing::Drawing;
+use super::generated::{self, Generated};
 use super::prices;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 use super::serving::{self, Serving};
@@ -78,6 +79,11 @@ pub const KEYS: &[(&str, &str)] = &[
     ("size.max_replicas", "where the search of `size` gives up; 256"),
     ("size.seeds", "runs of each fleet, from run.seed on; every one must meet the targets; 1"),
     ("size.step_time_band", "how far off step times may be, for the answer's band; 0.1"),
+    ("plot.x", "key of [candidates] on the axis of `tonnage plot`; the one with most values"),
+    ("plot.by", "key of [candidates] whose values are lines; the other one"),
+    ("plot.panels", "list of what is drawn, from top to bottom; hit, throughput, task"),
+    ("plot.title", "title of the plot; what its first panel shows, in words"),
+    ("plot.subtitle", "what stands below the title; nothing"),
     ("cost.usd_per_gpu_hour", "price; the low end of the GPU table"),
     ("client.max_retries", "times that a client asks again after a 503; 2"),
     ("client.retry_base_s", "its first wait, which doubles each time; 0.5"),
@@ -88,7 +94,7 @@ pub const KEYS: &[(&str, &str)] = &[
 ];
 
 /// Sections whose keys are the user's own.
-const FREE_SECTIONS: &[&str] = &["models", prices::SECTION, vary::SECTION];
+const FREE_SECTIONS: &[&str] = &["models", prices::SECTION, vary::SECTION, generated::SECTION];
 
 /// A scenario, read and checked.
 #[derive(Clone, Debug)]
@@ -135,6 +141,8 @@ pub struct Scenario {
     pub step_time_band: f64,
     /// Keys that take several values in `size` and `sweep`.
     pub candidates: Vec<Axis>,
+    /// How a sweep over them is drawn.
+    pub drawing: Drawing,
     /// Price of one GPU for an hour, and where it comes from; `None` if unknown.
     pub price: Option<(f64, String)>,
     /// Whether that price holds whatever the GPU is.
@@ -300,6 +308,7 @@ impl Scenario {
             seeds: document.whole("size.seeds", 1, MAX_SEEDS)?.unwrap_or(1) as u32,
             step_time_band: document.number("size.step_time_band", 0.0, 0.5)?.unwrap_or(0.1),
             candidates: Axis::of_document(&document, &settable)?,
+            drawing: Drawing::read(&document)?,
             price: prices::read(&document, &serving)?,
             one_price: document.has(prices::ONE_PRICE),
             api: read_api_time(&document)?,

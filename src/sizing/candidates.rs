@@ -179,6 +179,9 @@ pub fn check(axes: &[Axis], one_price: bool) -> Result<()> {
             "run.seed" => "seeds are not candidates: size.seeds = 5 runs each fleet under five",
             "slo.targets" => "candidates are held to the same targets",
             "trace" => "candidates are compared on the same trace",
+            key if key.starts_with("generate.") || key.starts_with("profile.") => {
+                "candidates are compared on the same sessions; `sweep` varies them"
+            }
             "engine.gpu" if one_price => {
                 "cost.usd_per_gpu_hour is one price for several GPUs: give each its own in [prices]"
             }

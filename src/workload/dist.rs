@@ -91,6 +91,26 @@ impl Dist {
         Self::of(Family::LogNormal { median, sigma: (p90 / median).ln() / Z90 })
     }
 
+    /// Every draw multiplied; of what counts trials, the mean of their number.
+    #[must_use]
+    pub fn times(&self, factor: f64) -> Self {
+        let family = match &self.family {
+            Family::Constant(value) => Family::Constant(value * factor),
+            Family::LogNormal { median, sigma } => {
+                Family::LogNormal { median: median * factor, sigma: *sigma }
+            }
+            Family::Exponential { mean } => Family::Exponential { mean: mean * factor },
+            Family::Geometric { mean } => Family::Geometric { mean: mean * factor },
+            Family::Quantiles(table) => Family::Quantiles(table.times(factor)),
+            Family::Mixture(parts) => {
+                let part = |part: &Part| Part { dist: part.dist.times(factor), ..part.clone() };
+                Family::Mixture(parts.iter().map(part).collect())
+            }
+        };
+        let Self { plus, least, cap, .. } = *self;
+        Self { family, plus: plus * factor, least: least * factor, cap: cap * factor }
+    }
+
     /// The value that a share `u` of all draws does not exceed; `u` is above 0 and below 1.
     #[must_use]
     pub fn quantile(&self, u: f64) -> f64 {

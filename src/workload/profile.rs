@@ -8,6 +8,7 @@
 use super::dist::{Dist, Family};
 use super::target::Target;
 
+mod adjust;
 mod keys;
 mod read;
 #[cfg(test)]

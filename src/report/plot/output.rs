@@ -62,18 +62,25 @@ impl Figure {
     /// # Errors
     /// A name that ends in neither `.svg` nor `.png`.
     pub fn encoded(&self, path: &Path) -> Result<Vec<u8>> {
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        match ending {
+        match Self::check_name(path)? {
             "svg" => Ok(self.svg().into_bytes()),
-            "png" => self.png(),
-            _ => {
-                let error = Error::found(path.display(), "a name that ends in .svg or .png");
-                Err(match nearest(ending, ENDINGS) {
-                    Some(near) => error.help(format!("did you mean .{near}?")),
-                    None => error,
-                })
-            }
+            _ => self.png(),
         }
+    }
+
+    /// The form that a file's name asks for.
+    ///
+    /// # Errors
+    /// A name that ends in neither `.svg` nor `.png`.
+    pub fn check_name(path: &Path) -> Result<&'static str> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        ENDINGS.into_iter().find(|known| *known == ending).ok_or_else(|| {
+            let error = Error::found(path.display(), "a name that ends in .svg or .png");
+            match nearest(ending, ENDINGS) {
+                Some(near) => error.help(format!("did you mean .{near}?")),
+                None => error,
+            }
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::config::drawing::Drawing;
 use crate::config::scenario::Scenario;
 use crate::diag::Result;
 use crate::fleet::Setup;
@@ -76,6 +77,7 @@ pub fn of_cell(
         seeds: 0,
         step_time_band: 0.0,
         candidates: Vec::new(),
+        drawing: Drawing::default(),
         ..scenario.clone()
     };
     let mut hash = Hash::default();

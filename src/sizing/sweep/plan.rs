@@ -36,7 +36,7 @@ pub struct Plan {
 
 impl Plan {
     /// The cells of these keys; `read` reads the scenario of some assignments, `targets` are those
-    /// of the command line, and `trace` is the hash of the trace's content.
+    /// of the command line, and `trace` gives the hash of the content of a scenario's trace.
     ///
     /// # Errors
     /// A value with which no cell can run, or too many cells.
@@ -44,7 +44,7 @@ impl Plan {
         axes: Vec<Axis>,
         read: impl Fn(&[String]) -> Result<Scenario>,
         targets: &[String],
-        trace: &str,
+        trace: impl Fn(&Scenario) -> Result<String>,
     ) -> Result<Self> {
         if let Some(axis) = axes.iter().find(|axis| axis.key == "trace") {
             let error = Error::new("a sweep has one trace: sweep each into a folder of its own");
@@ -60,10 +60,11 @@ impl Plan {
             }
             let values = values(&axes, combination);
             let checked = case::read_targets(&scenario, targets)?;
+            let trace = trace(&scenario)?;
             let seeds = (0..u64::from(scenario.seeds)).map(|more| {
                 let seed = scenario.seed.saturating_add(more);
                 let scenario = Scenario { seed, ..scenario.clone() };
-                Ok((seed, identity::of_cell(&scenario, &checked, &values, trace)?))
+                Ok((seed, identity::of_cell(&scenario, &checked, &values, &trace)?))
             });
             seeds.collect::<Result<Vec<_>>>()
         };

@@ -37,6 +37,18 @@ impl QuantileTable {
         Ok(table)
     }
 
+    /// Every value multiplied.
+    #[must_use]
+    pub fn times(&self, factor: f64) -> Self {
+        Self {
+            points: self.points.iter().map(|(share, value)| (*share, value * factor)).collect(),
+            mean: self.mean.map(|mean| mean * factor),
+            top: self.top * factor,
+            start: self.start * factor,
+            end: self.end * factor,
+        }
+    }
+
     /// The points as given.
     #[must_use]
     pub fn points(&self) -> &[(f64, f64)] {

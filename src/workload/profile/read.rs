@@ -417,7 +417,7 @@ impl Reader<'_> {
 }
 
 /// What turns a part of the model on.
-enum On {
+pub(super) enum On {
     /// A share above 0.
     Above(Key),
     /// A share below 1.
@@ -429,7 +429,16 @@ enum On {
 }
 
 impl On {
-    fn is_on(&self, profile: &Profile) -> bool {
+    /// The parameters that turn it on.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Above(key) | Self::Below(key) => vec![*key],
+            Self::Compaction => vec![Key::Limit],
+            Self::Loops => vec![Key::CallsSingle, Key::CallsFirst, Key::CallsLater],
+        }
+    }
+
+    pub(super) fn is_on(&self, profile: &Profile) -> bool {
         match self {
             Self::Above(key) => profile.number(*key) > 0.0,
             Self::Below(key) => profile.number(*key) < 1.0,
@@ -444,7 +453,7 @@ impl On {
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self {
             Self::Above(key) => format!("`{}` above 0", key.spec().name),
             Self::Below(key) => format!("`{}` below 1", key.spec().name),
@@ -455,7 +464,7 @@ impl On {
 }
 
 /// What turns something on, what it then needs, and what else it may have.
-const PAIRS: &[(On, &[Key], &[Key])] = &[
+pub(super) const PAIRS: &[(On, &[Key], &[Key])] = &[
     (On::Above(Key::SingleTurn), &[Key::CallsSingle], &[]),
     (
         On::Below(Key::SingleTurn),
