@@ -51,7 +51,7 @@ pub struct Args {
 fn help() -> String {
     format!(
         "Panels by name: {}. Any column of the table that holds numbers can be a panel too.\n\n\
-         With several seeds a line is their mean and its band reaches from the least to the most.\n\n\
+         With several seeds a line is their mean, its band reaches from the least to the most.\n\n\
          Examples:\n  \
          tonnage sweep --vary replicas=1..16x2 --vary router=session_affinity,random -o cells\n  \
          tonnage plot cells -o collapse.svg -o collapse.png\n  \

@@ -1,5 +1,5 @@
-//! What the commands that run a scenario have in common: the scenario, its trace and the form of the
-//! result.
+//! What the commands that run a scenario have in common: the scenario, its trace and the form of
+//! the result.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! One session: turns of a person, the agent's calls in each, what runs beside them.
 //!
-//! The session is drawn in two steps. The plan (`plan`) says how many turns there are, how many calls
-//! each has, which of them have others beside them and which spawn subagents. Then the calls are
-//! made one after the other: what each waits for, how long the client takes, which context its
+//! The session is drawn in two steps. The plan (`plan`) says how many turns there are, how many
+//! calls each has, which of them have others beside them and which spawn subagents. Then the calls
+//! are made one after the other: what each waits for, how long the client takes, which context its
 //! prompt continues and by how much it grows.
 
 use super::dist::{happens, open_uniform};

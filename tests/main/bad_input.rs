@@ -337,7 +337,7 @@ fn json_has_its_keys() {
     assert_eq!((&replay["scenario"], &replay["seed"]), (&"small".into(), &7.into()));
     assert_eq!((&replay["trace"]["sessions"], &replay["trace"]["calls"]), (&2.into(), &4.into()));
     let fleet = &replay["fleet"];
-    assert_eq!(keys(fleet), ["met", "targets", "figures"]);
+    assert_eq!(keys(fleet), ["met", "targets", "trust", "figures"]);
     assert_eq!(keys(&fleet["targets"][0]), ["target", "value", "met", "margin"]);
     let figures = [
         "replicas",
@@ -345,6 +345,7 @@ fn json_has_its_keys() {
         "window_s",
         "units",
         "admission",
+        "tokens",
         "latency",
         "interactivity",
         "ttft_bands",

@@ -277,7 +277,7 @@ fn case() -> Case {
 /// The same under two seeds.
 fn replicates() -> Replicates {
     let trace = trace();
-    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let targets = ["p95 ttft <= 10 s".to_owned(), "p90 stretch <= 2".to_owned()];
     let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
     let case = Case::new(scenario, &trace, &targets).unwrap();
     Replicates::of(case, 2, |case, scenario| case.sibling(scenario, &trace, &targets)).unwrap()

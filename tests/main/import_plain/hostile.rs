@@ -23,7 +23,8 @@ const ROUNDS: &str = concat!(
     "\n"
 );
 
-const GROUPS: &str = "request_id,arrival_us,prefix_group,prefix_tokens,suffix_tokens,output_tokens\n\
+const GROUPS: &str = "\
+request_id,arrival_us,prefix_group,prefix_tokens,suffix_tokens,output_tokens\n\
                       0,1480,18,2048,1287,250\n1,205886,25,2048,2509,216\n2,205887,,0,9,1\n";
 const SESSIONS: &str = concat!(
     r#"{"id":"a","start_s":1.5,"steps":[{"input":100,"new":100,"output":20,"kind":"user"},"#,
@@ -37,7 +38,6 @@ type BadRow = (String, &'static str);
 /// Formats, each with a good file and bad rows.
 fn bad_rows() -> Vec<(&'static str, &'static str, Vec<BadRow>)> {
     let row = |text: &str| text.to_owned();
-    let round = |from: &str, to: &str| ROUNDS.trim_end().replacen(from, to, 1);
     vec![
         (
             "azure",
@@ -87,26 +87,21 @@ fn bad_rows() -> Vec<(&'static str, &'static str, Vec<BadRow>)> {
             ],
         ),
         ("inference-lab", SESSIONS, bad_sessions()),
+        ("tracelab", ROUNDS, bad_rounds()),
+    ]
+}
+
+fn bad_rounds() -> Vec<BadRow> {
+    let round = |from: &str, to: &str| ROUNDS.trim_end().replacen(from, to, 1);
+    vec![
+        (round("\"prefix_tokens\":4", "\"prefix_tokens\":5"), "input_tokens_total: found `9`"),
+        (round("\"round_index\":0", "\"round_index\":-1"), "round_index: found `-1`"),
         (
-            "tracelab",
-            ROUNDS,
-            vec![
-                (
-                    round("\"prefix_tokens\":4", "\"prefix_tokens\":5"),
-                    "input_tokens_total: found `9`",
-                ),
-                (round("\"round_index\":0", "\"round_index\":-1"), "round_index: found `-1`"),
-                (
-                    round(
-                        "user_message\",\"timestamp\":\"2026",
-                        "user_message\",\"timestamp\":\"x",
-                    ),
-                    "timing_events[0].timestamp: found",
-                ),
-                (row("{\"provider\":"), "EOF while parsing"),
-                (row("[]"), "found `[]`, allowed: a JSON object, one round"),
-            ],
+            round("user_message\",\"timestamp\":\"2026", "user_message\",\"timestamp\":\"x"),
+            "timing_events[0].timestamp: found",
         ),
+        ("{\"provider\":".to_owned(), "EOF while parsing"),
+        ("[]".to_owned(), "found `[]`, allowed: a JSON object, one round"),
     ]
 }
 
@@ -119,7 +114,7 @@ fn bad_sessions() -> Vec<BadRow> {
         (session("\"start_s\":1.5,", ""), "start_s: the value is missing"),
         (session("1.5", "-1"), "start_s: found `-1`, allowed: a number from 0"),
         (session("\"new\":10,", ""), "steps[1].new: the value is missing"),
-        (session("\"new\":10", "\"new\":131"), "steps[1].new: found `131`, allowed: at most"),
+        (session("\"new\":10,", "\"new\":131,"), "steps[1].new: found `131`, allowed: at most"),
         (session("\"input\":100", "\"input\":0"), "steps[0].input: found `0`, allowed: an integer"),
         (session("\"gap\"", "\"gapp\""), "steps[1]: unknown field `gapp`, allowed: input, new"),
         (session("2.5", "1e300"), "steps[1].gap: found `1e+300`"),

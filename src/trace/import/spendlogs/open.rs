@@ -33,6 +33,9 @@ const MAGICS: [(&[u8], &str); 6] = [
 /// part of an export: a description, a checksum.
 const ROW_ENDINGS: [&str; 7] = ["json", "jsonl", "ndjson", "csv", "tsv", "txt", "log"];
 
+/// What stands in the head of every export: its first column, or the key of its first value.
+const KEY_COLUMN: &[u8] = b"request_id";
+
 /// How to get an export that can be read.
 pub(super) const HOW_TO_EXPORT: &str =
     "export with psql: \\copy (select * from \"LiteLLM_SpendLogs\") to 'spendlogs.csv' csv header";
@@ -96,9 +99,15 @@ fn foreign(file: &Path) -> Result<Option<Error>> {
     }
     let mut source = Input::open(file)?;
     let head = source.head().map_err(|error| read_error(file, &error))?;
-    let form = recognise(&head[..head.len().min(HEAD_BYTES)]);
+    let head = &head[..head.len().min(HEAD_BYTES)];
+    let has_rows = memchr::memmem::find(head, KEY_COLUMN).is_some();
     // The first line says what was found; how to export is told where there is nothing else.
-    Ok(form.err().map(|error| Error::new(error.message()).in_file(file.display())))
+    let why = match recognise(head) {
+        Err(error) => error.message().to_owned(),
+        Ok(_) if !has_rows => "neither its name nor its beginning is that of an export".to_owned(),
+        Ok(_) => return Ok(None),
+    };
+    Ok(Some(Error::new(why).in_file(file.display())))
 }
 
 fn no_files(folder: &Path) -> Error {
