@@ -122,7 +122,8 @@ impl Agents {
 }
 
 /// Once it has seen the load, an engine hardly asks for memory any more: what calls need is used
-/// again. Lists and tables may grow by doubling now and then; a call asks for nothing.
+/// again. Lists and tables may grow by doubling now and then, and a build with assertions looks at
+/// every block now and then; a call asks for nothing.
 #[test]
 fn no_memory_is_asked_for_by_call() {
     for (blocks, async_scheduling) in [(27_000, true), (27_000, false), (8_000, true)] {
@@ -130,7 +131,7 @@ fn no_memory_is_asked_for_by_call() {
         agents.make(20_000);
         let asked = allocation_counter::measure(|| agents.make(20_000));
         assert!(
-            asked.count_total <= 200,
+            asked.count_total <= if cfg!(debug_assertions) { 1_000 } else { 200 },
             "{blocks} blocks, async {async_scheduling}: memory was asked for {} times in 20,000 \
              calls, {} bytes in all",
             asked.count_total,
