@@ -61,6 +61,9 @@ impl Scope<'_> {
     }
 }
 
+/// With fewer runs left out, their error says little.
+const RUNS_MIN: usize = 10;
+
 /// Whether the fit tells models that it has not seen better than the preset did: by the preset's
 /// own runs, or where it has none by those of its architecture. A preset on composed steps rests on
 /// what this fit does not see, and stays.
@@ -70,7 +73,7 @@ fn is_better(preset: &Preset, models: &[(&Row, f64)]) -> bool {
     }
     let beats = |preset: &Preset| {
         let errors = Scope { preset }.errors(models)?;
-        Some(errors.mean < preset.loo_itl_mape_pct?)
+        Some(errors.count >= RUNS_MIN && errors.mean < preset.loo_itl_mape_pct?)
     };
     let of_arch = || {
         let arch = Scope { preset }.arch()?;
