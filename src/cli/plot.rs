@@ -20,7 +20,8 @@ use crate::trace::canonical::new_file::NewFile;
 pub struct Args {
     /// A sweep's folder or its results.csv; or a scenario with [candidates], which is swept first
     sweep: PathBuf,
-    /// Where to draw: a file that ends in .svg or .png; may be given again
+    /// Where to draw: a file that ends in .svg or .png, or in .csv for the points that are drawn;
+    /// may be given again
     #[arg(short, long, value_name = "FILE", required = true)]
     out: Vec<PathBuf>,
     /// Keep the cells of the scenario's sweep in this folder; those that are there are not

@@ -18,6 +18,8 @@ pub struct Axis {
     pub ticks: Vec<(f64, String)>,
     /// First and last position.
     pub range: (f64, f64),
+    /// Whether positions are names.
+    named: bool,
 }
 
 /// How positions become places.
@@ -70,7 +72,13 @@ impl Axis {
         };
         let unit = step_of(&ticks);
         let ticks = ticks.into_iter().map(|x| (x, number(x, unit))).collect();
-        Self { label: label.into(), scale, ticks, range }
+        Self { label: label.into(), scale, ticks, range, named: false }
+    }
+
+    /// A position as the axis names it: by its name where it has names, else as a number.
+    pub(super) fn written(&self, x: f64) -> String {
+        let named = self.ticks.iter().find(|(at, _)| *at == x).filter(|_| self.named);
+        named.map_or_else(|| x.to_string(), |(_, name)| name.clone())
     }
 
     /// An axis of names, one at every whole number from 0.
@@ -78,7 +86,8 @@ impl Axis {
     pub fn of_names(label: impl Into<String>, names: Vec<String>) -> Self {
         let last = names.len().saturating_sub(1) as f64;
         let ticks = names.into_iter().zip(0u32..).map(|(name, at)| (f64::from(at), name)).collect();
-        Self { label: label.into(), scale: Scale::Linear, ticks, range: (0.0, last) }
+        let range = (0.0, last);
+        Self { label: label.into(), scale: Scale::Linear, ticks, range, named: true }
     }
 
     /// An axis of times since the start, in seconds.
@@ -92,7 +101,8 @@ impl Axis {
         let count = (last_s / step).floor() as u32;
         let ticks = (0..=count).map(|tick| f64::from(tick) * step);
         let ticks = ticks.map(|x| (x, seconds(x))).collect();
-        Self { label: label.into(), scale: Scale::Linear, ticks, range: (0.0, last_s) }
+        let range = (0.0, last_s);
+        Self { label: label.into(), scale: Scale::Linear, ticks, range, named: false }
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Figure, draw};
 use crate::diag::{Error, Result, nearest};
 
 /// Endings of the files that a figure can be written to.
-const ENDINGS: [&str; 2] = ["svg", "png"];
+const ENDINGS: [&str; 3] = ["svg", "png", "csv"];
 /// Pixels of a PNG a pixel of the figure, so that it is crisp on fine screens and in print.
 const PNG_SCALE: f64 = 3.0;
 
@@ -57,13 +57,40 @@ impl Figure {
         picture.encode_png().map_err(|error| broken(&error))
     }
 
+    /// Everything that is drawn, as CSV: a row a point, with the least and the most of its band.
+    ///
+    /// # Errors
+    /// None in practice: memory takes everything.
+    pub fn points(&self) -> Result<Vec<u8>> {
+        let failed = |error: csv::Error| Error::new(format!("cannot write the points: {error}"));
+        let number = |value: f64| if value.is_finite() { value.to_string() } else { String::new() };
+        let mut table = csv::Writer::from_writer(Vec::new());
+        let header = ["panel", "line", &self.axis.label, "value", "least", "most"];
+        table.write_record(header).map_err(failed)?;
+        for panel in &self.panels {
+            for (series, point) in panel
+                .series
+                .iter()
+                .flat_map(|series| series.points.iter().map(move |point| (series, point)))
+            {
+                let (least, most) = point.band.unwrap_or((f64::NAN, f64::NAN));
+                let [x, y, least, most] =
+                    [self.axis.written(point.x), number(point.y), number(least), number(most)];
+                let row = [&panel.name, &series.name, &x, &y, &least, &most];
+                table.write_record(row).map_err(failed)?;
+            }
+        }
+        table.into_inner().map_err(|error| failed(error.into_error().into()))
+    }
+
     /// The figure in the form that a file's name asks for.
     ///
     /// # Errors
-    /// A name that ends in neither `.svg` nor `.png`.
+    /// A name that ends in none of `.svg`, `.png` and `.csv`.
     pub fn encoded(&self, path: &Path) -> Result<Vec<u8>> {
         match Self::check_name(path)? {
             "svg" => Ok(self.svg().into_bytes()),
+            "csv" => self.points(),
             _ => self.png(),
         }
     }
@@ -71,11 +98,11 @@ impl Figure {
     /// The form that a file's name asks for.
     ///
     /// # Errors
-    /// A name that ends in neither `.svg` nor `.png`.
+    /// A name that ends in none of `.svg`, `.png` and `.csv`.
     pub fn check_name(path: &Path) -> Result<&'static str> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         ENDINGS.into_iter().find(|known| *known == ending).ok_or_else(|| {
-            let error = Error::found(path.display(), "a name that ends in .svg or .png");
+            let error = Error::found(path.display(), "a name that ends in .svg, .png or .csv");
             match nearest(ending, ENDINGS) {
                 Some(near) => error.help(format!("did you mean .{near}?")),
                 None => error,
