@@ -15,6 +15,7 @@ pub mod precision;
 pub mod presets;
 pub mod prices;
 pub mod reshape;
+pub mod router;
 pub mod scenario;
 pub mod serving;
 pub mod vary;

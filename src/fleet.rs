@@ -18,6 +18,7 @@ pub mod played;
 pub mod population;
 mod replicas;
 pub mod router;
+mod routing;
 pub mod session;
 pub mod setup;
 mod tournament;
@@ -27,7 +28,8 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
-use crate::config::scenario::{Client, Load, OnOverflow, RouterKind};
+use crate::config::router::{RouterKind, Routing};
+use crate::config::scenario::{Client, Load, OnOverflow};
 use crate::engine::Engine;
 use crate::engine::config::EngineConfig;
 use crate::engine::fast::FastEngine;
@@ -53,6 +55,8 @@ pub struct Setup {
     pub replicas: u32,
     /// How calls are routed.
     pub router: RouterKind,
+    /// What its router is set with.
+    pub routing: Routing,
     /// Every replica's engine.
     pub engine: EngineConfig,
     /// Every replica's step time.

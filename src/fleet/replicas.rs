@@ -11,7 +11,7 @@ use crate::units::{Blocks, ReplicaId, RequestId, Span, Time, Tokens};
 
 impl<E: Engine, O: Observer> World<'_, E, O> {
     pub(super) fn enter_queue(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, play, path, kept, burst } = &self.in_flight[request.index()];
+        let InFlight { record, play, path, kept, burst, .. } = &self.in_flight[request.index()];
         let replica = record.replica.expect("only routed calls are queued");
         let server = &mut self.replicas[replica.index()].server;
         if !server.admit(&self.setup.limits, record.prompt) {
@@ -37,7 +37,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// The API server is too busy: the client asks again later, or gives up.
     fn refuse(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, play, .. } = &mut self.in_flight[request.index()];
+        let InFlight { record, .. } = &mut self.in_flight[request.index()];
         record.refusals += 1;
         let call = u64::from(record.play) << 24 | u64::from(record.call);
         match retry_after(&self.setup.client, record.refusals, self.setup.seed, call) {
@@ -45,12 +45,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 // It is tokenised and checked anew.
                 let queued = now + wait + self.setup.api.before_queue(record.prompt);
                 record.queued = queued;
-                let pin = self.plays[*play as usize].pin;
-                if let Some(replica) = record.replica {
-                    self.router.ended(replica);
-                }
-                let replica = self.router.choose(pin);
-                record.replica = Some(replica);
+                self.leave_replica(now, request);
+                self.route(now, request);
                 self.push(queued, Event::Queue { request });
             }
             None => {
@@ -96,9 +92,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 record.lost += lost;
             }
             Effect::FirstToken { request } => {
-                let record = &mut self.in_flight[request.index()].record;
+                let InFlight { record, sent, .. } = &mut self.in_flight[request.index()];
                 record.first_token = now;
                 let prompt = record.prompt;
+                self.router.prefilled(replica, sent);
                 self.replicas[replica.index()].server.first_token(prompt);
             }
             Effect::Finished { request, output, prefilled } => {

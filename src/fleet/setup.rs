@@ -51,6 +51,7 @@ impl Setup {
         Ok(Self {
             replicas: scenario.replicas,
             router: scenario.router,
+            routing: scenario.routing.clone(),
             engine,
             cost,
             api: scenario.api,

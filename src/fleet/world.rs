@@ -11,6 +11,7 @@ use super::content::Content;
 use super::observer::{About, Observer};
 use super::population::{Population, Start};
 use super::router::Router;
+use super::router::loads::Sent;
 use super::session::Play;
 use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
@@ -51,6 +52,8 @@ pub(super) struct InFlight {
     pub(super) kept: Tokens,
     /// Its number for who looks for the busiest minute.
     pub(super) burst: u64,
+    /// What it adds to its replica's load.
+    pub(super) sent: Sent,
 }
 
 /// One replica: an engine behind its API server.
@@ -143,7 +146,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             queue: EventQueue::default(),
             agenda: Agenda::new(setup.replicas),
             population: Population::new(&setup.load, number, setup.seed, setup.warmup),
-            router: Router::new(setup.router, setup.replicas, setup.seed),
+            router: Router::new(setup.router, &setup.routing, setup.replicas, setup.seed),
             replicas: (0..setup.replicas).map(replica).collect(),
             content: Content::default(),
             plays: Vec::new(),
