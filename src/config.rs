@@ -3,6 +3,7 @@
 pub mod api_time;
 pub mod calibration;
 pub mod defaults;
+pub mod faults;
 pub mod gateway;
 pub mod generated;
 pub mod geometry;

@@ -11,6 +11,7 @@ pub mod alone;
 pub mod arrivals;
 mod clients;
 pub mod content;
+mod faults;
 pub mod feed;
 pub mod observer;
 pub mod overflow;
@@ -28,6 +29,7 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
+use crate::config::faults::FleetEvent;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, OnOverflow};
 use crate::engine::Engine;
@@ -57,6 +59,8 @@ pub struct Setup {
     pub router: RouterKind,
     /// What its router is set with.
     pub routing: Routing,
+    /// What happens to replicas, in order of time.
+    pub events: Vec<FleetEvent>,
     /// Every replica's engine.
     pub engine: EngineConfig,
     /// Every replica's step time.
@@ -113,7 +117,8 @@ pub struct Run<O = Records> {
     pub live_context_mean: f64,
     /// The busiest minute, if there was a dispatch.
     pub burst: Option<Burst>,
-    /// What each engine counted over the whole run.
+    /// What each engine counted over the whole run, and behind them those whose process ended
+    /// before.
     pub engines: Vec<EngineMetrics>,
     /// Most sessions that were open at once, which is what memory follows.
     pub open_sessions_max: u64,

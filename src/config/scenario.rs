@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::api_time::ApiTime;
 use super::calibration::Calibration;
+use super::faults::{self, FleetEvent};
 use super::generated::Generated;
 use super::prices;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
@@ -64,6 +65,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("router.release_margin", "sticky: calls above the least loaded that let a session go; 8"),
     ("router.weights", "simple_shuffle: list of weights, one a replica; all alike"),
     ("router.latency", "latency_based: ttft or per_token; ttft"),
+    ("events", "tables [[events]]: replicas lost, drained, added, updated; see `docs/routers.md`"),
     ("load.kind", "trace (default), developers or sessions_per_hour"),
     ("load.developers", "people, each playing one session after another"),
     ("load.pause_median_s", "a developer's pause between sessions, median; 600"),
@@ -124,6 +126,8 @@ pub struct Scenario {
     pub router: RouterKind,
     /// What its router is set with.
     pub routing: Routing,
+    /// What happens to replicas, in order of time.
+    pub events: Vec<FleetEvent>,
     /// What becomes of prompts beyond the context.
     pub on_overflow: OnOverflow,
     /// Who plays what.
@@ -269,6 +273,7 @@ impl Scenario {
             replicas,
             router,
             routing: Routing::read(&document, router, replicas)?,
+            events: faults::read(&document, replicas)?,
             on_overflow: document
                 .choice(
                     "fleet.on_overflow",
@@ -403,6 +408,7 @@ fn read_client(document: &Document) -> Result<Client> {
     let limits = ["engine.max_num_queued_reqs", "engine.max_num_queued_tokens"];
     let client = ["client.max_retries", "client.retry_base_s", "client.retry_max_s"];
     if !limits.iter().any(|limit| document.has(limit))
+        && !document.has(faults::KEY)
         && let Some(key) = client.into_iter().find(|key| document.has(key))
     {
         let text = format!("without {} or {} nobody is refused", limits[0], limits[1]);

@@ -32,6 +32,7 @@ impl AloneTimes {
             replicas: 1,
             router: RouterKind::SessionAffinity,
             routing: Routing::default(),
+            events: Vec::new(),
             engine,
             load,
             limits: Limits::default(),

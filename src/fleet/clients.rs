@@ -9,7 +9,7 @@ use super::population::Start;
 use super::router::loads::Sent;
 use super::session::Play;
 use super::workload::{BasePlan, SessionPlan};
-use super::world::{Event, InFlight, World};
+use super::world::{Event, InFlight, Stage, World};
 use crate::engine::Engine;
 use crate::observe::records::{CallOutcome, CallRecord};
 use crate::trace::lineage::Path;
@@ -65,11 +65,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let in_flight = &mut self.in_flight[request.index()];
         in_flight.path = self.content.under_model(&mut state.own, path, plan.model);
         in_flight.burst = self.burst.dispatched(now);
-        self.route(now, request);
-        let in_flight = &mut self.in_flight[request.index()];
-        let queued = now + self.setup.api.before_queue(fit.prompt);
-        in_flight.record.queued = queued;
-        self.push(queued, Event::Queue { request });
+        self.send(now, request);
     }
 
     /// The call's prompt as it is sent, and its whole context.
@@ -118,10 +114,19 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             outcome: CallOutcome::Completed,
             compacted: fit.verdict == Verdict::Compacted,
             refusals: 0,
+            losses: 0,
         };
         let path = Path::default();
-        let in_flight =
-            InFlight { record, play, path, kept: fit.kept, burst: u64::MAX, sent: Sent::default() };
+        let in_flight = InFlight {
+            record,
+            play,
+            path,
+            kept: fit.kept,
+            burst: u64::MAX,
+            sent: Sent::default(),
+            stage: Stage::Client,
+            attempt: 0,
+        };
         if let Some(request) = self.free_requests.pop() {
             self.in_flight[request.index()] = in_flight;
             return request;

@@ -173,6 +173,35 @@ impl Router {
         Some((chosen, sent))
     }
 
+    /// A replica takes no more calls, and what was known of it is of no use any more.
+    pub fn leaves(&mut self, replica: ReplicaId) {
+        self.members.retain(|&member| member != replica);
+        match &mut self.policy {
+            Policy::LeastLoaded(calls) => calls.set(replica.0, OUT),
+            Policy::Prefix { believed: Some(believed), .. } => {
+                believed[replica.index()].forget_all();
+            }
+            Policy::Latency(_, late) => late.forget(replica),
+            _ => {}
+        }
+    }
+
+    /// A replica takes calls again.
+    pub fn joins(&mut self, replica: ReplicaId) {
+        if let Err(place) = self.members.binary_search(&replica) {
+            self.members.insert(place, replica);
+        }
+        if let Policy::LeastLoaded(calls) = &mut self.policy {
+            calls.set(replica.0, self.loads.of(replica).calls);
+        }
+    }
+
+    /// Calls that were sent there and have not ended.
+    #[must_use]
+    pub fn calls(&self, replica: ReplicaId) -> u64 {
+        self.loads.of(replica).calls
+    }
+
     /// The first token of a call has come out: it is prefilled.
     pub fn prefilled(&mut self, replica: ReplicaId, sent: &mut Sent) {
         self.loads.prefilled(replica, sent);

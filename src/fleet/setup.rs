@@ -52,6 +52,7 @@ impl Setup {
             replicas: scenario.replicas,
             router: scenario.router,
             routing: scenario.routing.clone(),
+            events: scenario.events.clone(),
             engine,
             cost,
             api: scenario.api,

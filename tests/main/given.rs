@@ -76,6 +76,7 @@ pub fn setup() -> Setup {
         replicas: 1,
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
+        events: Vec::new(),
         engine: engine_config(),
         cost: step_cost(),
         api: NO_HOST_TIME,

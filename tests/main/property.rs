@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use tonnage::config::faults::{FleetEvent, Happens};
 use tonnage::config::router::{Latency, Memory, Pins, Release, RouterKind, Routing};
 use tonnage::engine::config::{EngineConfig, Policy, Pool};
 use tonnage::engine::fast::FastEngine;
@@ -197,6 +198,28 @@ fn any_routing() -> impl Strategy<Value = Routing> {
             latency,
         },
     )
+}
+
+fn any_event() -> impl Strategy<Value = FleetEvent> {
+    let short = || (0u64..3_000).prop_map(Span::from_millis);
+    let happens =
+        (0u32..4, prop::option::of(short()), 0..4).prop_map(|(replica, after, kind)| match kind {
+            0 => Happens::Lost { replica, restart: after },
+            1 => Happens::Drained { replica, restart: after },
+            2 => Happens::Added { replica },
+            _ => Happens::RollingUpdate { drain: after },
+        });
+    (short(), happens, short()).prop_map(|(at, happens, start)| FleetEvent { at, happens, start })
+}
+
+fn on_one_of(mut event: FleetEvent, replicas: u32) -> FleetEvent {
+    match &mut event.happens {
+        Happens::Lost { replica, .. }
+        | Happens::Drained { replica, .. }
+        | Happens::Added { replica } => *replica %= replicas,
+        Happens::RollingUpdate { .. } => {}
+    }
+    event
 }
 
 pub fn any_setup() -> impl Strategy<Value = Setup> {
@@ -420,6 +443,37 @@ proptest! {
     fn the_fast_engine_gives_the_same_fleet(trace in any_trace(), setup in any_setup()) {
         let workload = Workload::new(&trace, &BTreeMap::new());
         let plain = played(&setup, &workload);
+        let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
+        let fast = fleet::run(&setup, &workload, engine, &Progress::default());
+        prop_assert_eq!(plain.records.calls, fast.records.calls);
+        prop_assert_eq!(plain.records.tasks, fast.records.tasks);
+        prop_assert_eq!(plain.engines, fast.engines);
+        prop_assert_eq!(format!("{:?}", plain.replicas), format!("{:?}", fast.replicas));
+    }
+
+    /// Whatever happens to replicas, every call ends once, and both engines tell the same.
+    #[test]
+    fn replicas_come_and_go(
+        trace in any_trace(),
+        setup in any_setup(),
+        events in prop::collection::vec(any_event(), 1..5),
+    ) {
+        let mut events: Vec<FleetEvent> =
+            events.into_iter().map(|event| on_one_of(event, setup.replicas)).collect();
+        events.sort_by_key(|event| event.at);
+        let setup = Setup { events, ..setup };
+        let workload = Workload::new(&trace, &BTreeMap::new());
+        let plain = played(&setup, &workload);
+        let calls: usize = trace.sessions.iter().map(|session| session.calls.len()).sum();
+        let ended = plain.records.calls.iter().map(|call| (call.play, call.call));
+        prop_assert_eq!(ended.collect::<BTreeSet<_>>().len(), calls);
+        prop_assert_eq!(plain.records.calls.len(), calls);
+        prop_assert_eq!(plain.records.tasks.len(), trace.sessions.len());
+        for call in &plain.records.calls {
+            if call.outcome == CallOutcome::Completed && call.preemptions == 0 {
+                prop_assert_eq!(call.prefilled + call.cached, call.prompt);
+            }
+        }
         let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
         let fast = fleet::run(&setup, &workload, engine, &Progress::default());
         prop_assert_eq!(plain.records.calls, fast.records.calls);

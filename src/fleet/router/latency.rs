@@ -39,6 +39,11 @@ impl Latencies {
         late.last = now;
     }
 
+    /// Another process is there, or will be.
+    pub(super) fn forget(&mut self, replica: ReplicaId) {
+        self.0[replica.index()].samples.clear();
+    }
+
     /// The mean of late, in nanoseconds.
     pub(super) fn mean(&self, now: Time, replica: ReplicaId) -> u64 {
         let late = &self.0[replica.index()];

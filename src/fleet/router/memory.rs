@@ -82,6 +82,13 @@ impl Believed {
         self.forget_old(now);
     }
 
+    /// Its cache is gone.
+    pub(super) fn forget_all(&mut self) {
+        self.parts.clear();
+        self.by_use.clear();
+        self.tokens = 0;
+    }
+
     fn forget(&mut self, segment: SegmentId) -> Option<Part> {
         let part = self.parts.remove(&segment)?;
         self.by_use.remove(&part.used);

@@ -42,6 +42,7 @@ fn alone(setup: &Setup) -> Setup {
         replicas: 1,
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
+        events: Vec::new(),
         limits: Limits::default(),
         client: Client { max_retries: 0, retry_base: Span::ZERO, retry_max: Span::ZERO },
         load,
