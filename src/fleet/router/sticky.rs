@@ -1,7 +1,7 @@
 //! A session stays where it is until its replica is saturated; then it moves for good.
 //!
-//! Saturated is a replica on which more uncached tokens wait than the threshold, or that has so many
-//! calls in flight more than the least loaded one. New sessions go to the least loaded.
+//! Saturated is a replica on which more uncached tokens wait than the threshold, or that has so
+//! many calls in flight more than the least loaded one. New sessions go to the least loaded.
 
 use super::Ask;
 use super::least;
