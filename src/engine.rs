@@ -84,6 +84,10 @@ pub trait Engine {
     /// The first `tokens` of `path` are in the cache from here on, as if computed before.
     fn warm(&mut self, path: &Path, tokens: Tokens);
 
+    /// Tokens of a prompt with this content that it would find in the cache if it were admitted
+    /// now. Nothing changes by it, but what is [due](Self::due) may be told in smaller parts.
+    fn cached(&mut self, now: Time, path: &Path, prompt: Tokens) -> Tokens;
+
     /// What it does next; `None` if nothing until a request arrives.
     fn due(&self) -> Option<Due>;
 

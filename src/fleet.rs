@@ -11,6 +11,7 @@ pub mod alone;
 pub mod arrivals;
 mod clients;
 pub mod content;
+mod faults;
 pub mod feed;
 pub mod observer;
 pub mod overflow;
@@ -18,6 +19,7 @@ pub mod played;
 pub mod population;
 mod replicas;
 pub mod router;
+mod routing;
 pub mod session;
 pub mod setup;
 mod tournament;
@@ -27,7 +29,9 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
-use crate::config::scenario::{Client, Load, OnOverflow, RouterKind};
+use crate::config::faults::FleetEvent;
+use crate::config::router::{RouterKind, Routing};
+use crate::config::scenario::{Client, Load, OnOverflow};
 use crate::engine::Engine;
 use crate::engine::config::EngineConfig;
 use crate::engine::fast::FastEngine;
@@ -53,6 +57,10 @@ pub struct Setup {
     pub replicas: u32,
     /// How calls are routed.
     pub router: RouterKind,
+    /// What its router is set with.
+    pub routing: Routing,
+    /// What happens to replicas, in order of time.
+    pub events: Vec<FleetEvent>,
     /// Every replica's engine.
     pub engine: EngineConfig,
     /// Every replica's step time.
@@ -109,7 +117,8 @@ pub struct Run<O = Records> {
     pub live_context_mean: f64,
     /// The busiest minute, if there was a dispatch.
     pub burst: Option<Burst>,
-    /// What each engine counted over the whole run.
+    /// What each engine counted over the whole run, and behind them those whose process ended
+    /// before.
     pub engines: Vec<EngineMetrics>,
     /// Most sessions that were open at once, which is what memory follows.
     pub open_sessions_max: u64,

@@ -26,6 +26,7 @@ mod main {
     mod postgres;
     mod property;
     mod reference;
+    mod replica_events;
     mod rig;
     mod sizes;
     mod small;

@@ -10,9 +10,12 @@ use std::path::{Path, PathBuf};
 use super::api_time::ApiTime;
 use super::calibration::Calibration;
 use super::drawing::Drawing;
+use super::faults::{self, FleetEvent};
 use super::generated::{self, Generated};
 use super::prices;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
+pub use super::router::RouterKind;
+use super::router::{self, Routing};
 use super::serving::{self, Serving};
 use super::vary::{self, Axis};
 use super::vllm_serve;
@@ -50,8 +53,20 @@ pub const KEYS: &[(&str, &str)] = &[
     ("engine.max_num_queued_reqs", "unfinished requests from which on a 503 comes; no limit"),
     ("engine.max_num_queued_tokens", "waiting prompt tokens from which on a 503 comes; no limit"),
     ("fleet.replicas", "engines behind the router; 1"),
-    ("fleet.router", "session_affinity (default), random, round_robin or least_loaded"),
+    ("fleet.router", "session_affinity (default), random, ...: see `docs/routers.md`"),
     ("fleet.on_overflow", "prompt and output beyond max_model_len: reject (default) or compact"),
+    ("router.pins", "sessions that session_affinity remembers, by worker; 200 with any pin key"),
+    ("router.pin_ttl_s", "seconds after its last use that a session is forgotten; 3600"),
+    ("router.workers", "gateway workers, which calls reach at random; 1"),
+    ("router.shared_pins", "whether the workers remember sessions together; false"),
+    ("router.prefill_weight", "what an uncached token weighs against one of load; 1"),
+    ("router.remembered_tokens", "tokens a replica that the approximate router recalls; no limit"),
+    ("router.remembered_s", "seconds after they were sent that it forgets them; 120"),
+    ("router.release_uncached_tokens", "sticky: uncached tokens waiting that let a session go"),
+    ("router.release_margin", "sticky: calls above the least loaded that let a session go; 8"),
+    ("router.weights", "simple_shuffle: list of weights, one a replica; all alike"),
+    ("router.latency", "latency_based: ttft or per_token; ttft"),
+    ("events", "tables [[events]]: replicas lost, drained, added, updated; see `docs/routers.md`"),
     ("load.kind", "trace (default), developers or sessions_per_hour"),
     ("load.developers", "people, each playing one session after another"),
     ("load.pause_median_s", "a developer's pause between sessions, median; 600"),
@@ -115,6 +130,10 @@ pub struct Scenario {
     pub replicas: u32,
     /// How calls are routed.
     pub router: RouterKind,
+    /// What its router is set with.
+    pub routing: Routing,
+    /// What happens to replicas, in order of time.
+    pub events: Vec<FleetEvent>,
     /// What becomes of prompts beyond the context.
     pub on_overflow: OnOverflow,
     /// Who plays what.
@@ -153,35 +172,6 @@ pub struct Scenario {
     pub client: Client,
     /// Model groups of the trace that one served model answers.
     pub models: BTreeMap<Name, Name>,
-}
-
-/// How calls are routed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouterKind {
-    /// A session stays where its first call went, which is random.
-    SessionAffinity,
-    /// Every call goes anywhere.
-    Random,
-    /// Replicas take turns.
-    RoundRobin,
-    /// The replica with the fewest calls in flight, the first of them on a tie.
-    LeastLoaded,
-}
-
-impl RouterKind {
-    /// All of them with their names.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("session_affinity", Self::SessionAffinity),
-        ("random", Self::Random),
-        ("round_robin", Self::RoundRobin),
-        ("least_loaded", Self::LeastLoaded),
-    ];
-
-    /// Its name in scenarios and reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
 }
 
 /// What becomes of prompts beyond the context.
@@ -262,6 +252,7 @@ impl Scenario {
             document.set(assignment, &settable)?;
         }
         forget_other_kinds(&mut document);
+        router::forget_other_routers(&mut document);
         serving::refuse_unmodelled_tables(&document)?;
         document.check_keys(&settable, FREE_SECTIONS)?;
         let notes = vllm_serve::apply(&mut document, &unmodelled)?;
@@ -279,16 +270,18 @@ impl Scenario {
             let error = Error::found("0", "more than 0 seconds");
             return Err(document.at("run.window_s", error));
         }
+        let replicas = document.whole("fleet.replicas", 1, MAX_REPLICAS)?.unwrap_or(1) as u32;
+        let router = router::read_kind(&document)?;
         Ok(Self {
             name: document.text("name")?.unwrap_or_else(|| file.to_owned()),
             description: document.text("description")?.unwrap_or_default(),
             trace: read_trace_path(&document)?,
             generated,
             calibration: read_calibration(&document, &serving)?,
-            replicas: document.whole("fleet.replicas", 1, MAX_REPLICAS)?.unwrap_or(1) as u32,
-            router: document
-                .choice("fleet.router", &RouterKind::ALL)?
-                .unwrap_or(RouterKind::SessionAffinity),
+            replicas,
+            router,
+            routing: Routing::read(&document, router, replicas)?,
+            events: faults::read(&document, replicas)?,
             on_overflow: document
                 .choice(
                     "fleet.on_overflow",
@@ -424,6 +417,7 @@ fn read_client(document: &Document) -> Result<Client> {
     let limits = ["engine.max_num_queued_reqs", "engine.max_num_queued_tokens"];
     let client = ["client.max_retries", "client.retry_base_s", "client.retry_max_s"];
     if !limits.iter().any(|limit| document.has(limit))
+        && !document.has(faults::KEY)
         && let Some(key) = client.into_iter().find(|key| document.has(key))
     {
         let text = format!("without {} or {} nobody is refused", limits[0], limits[1]);

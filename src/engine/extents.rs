@@ -129,6 +129,25 @@ impl ExtentCache {
         }
     }
 
+    /// Whether blocks that are taken may evict some of the hits. A hit's last block goes first, and
+    /// only if nobody holds it.
+    #[must_use]
+    pub fn may_lose(&self, path: &Path, hits: Hits) -> bool {
+        let Some(last) = hits.blocks.checked_sub(1) else { return false };
+        let runs = path.runs();
+        let run = (0..runs.len()).find(|&run| self.range(path, run).1 > last);
+        run.is_some_and(|run| {
+            let at = self.store.oldest_with(runs[run].segment, last);
+            self.store[at].holders == 0
+        })
+    }
+
+    /// Blocks that can be taken before one loses its cached content.
+    #[must_use]
+    pub fn free_without_content(&self) -> u64 {
+        self.blank.saturating_add(self.untouched())
+    }
+
     /// Takes blocks without a holder to keep an account of; [`Self::give_blank`] takes them over.
     pub fn take(&mut self, count: u64) {
         let blank = count.min(self.blank);

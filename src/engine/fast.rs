@@ -23,6 +23,7 @@ use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
 mod locked;
 mod lockstep;
+mod lookup;
 mod prices;
 mod skip;
 mod skipping;
@@ -319,6 +320,10 @@ impl Engine for FastEngine {
 
     fn warm(&mut self, path: &Path, tokens: Tokens) {
         self.scheduler.warm(path, tokens);
+    }
+
+    fn cached(&mut self, now: Time, path: &Path, prompt: Tokens) -> Tokens {
+        self.look_up(now, path, prompt)
     }
 
     fn due(&self) -> Option<Due> {

@@ -209,6 +209,12 @@ impl<C: BlockCache> Engine for PlainEngine<C> {
         self.scheduler.warm(path, tokens);
     }
 
+    fn cached(&mut self, _: Time, path: &Path, prompt: Tokens) -> Tokens {
+        let mut hits = C::Hits::default();
+        self.scheduler.kv().lookup(path, self.scheduler.hits_at_most(prompt), &mut hits);
+        C::hit_blocks(&hits).tokens(self.scheduler.config().block_size)
+    }
+
     fn due(&self) -> Option<Due> {
         self.due
     }

@@ -369,12 +369,17 @@ impl<C: BlockCache> Scheduler<C> {
         }
     }
 
+    /// The most blocks that a prompt may hit: at least the last token is computed, so that there is
+    /// something to sample from.
+    pub(super) fn hits_at_most(&self, prompt: Tokens) -> u64 {
+        prompt.0.saturating_sub(1) / self.config.block_size
+    }
+
     /// Gives the head of the queue its hits and its first blocks. `None` if they do not fit.
     pub(super) fn admit(&mut self, slot: Slot, budget: u64, batch: &mut Batch) -> Option<u64> {
         let block_size = self.config.block_size;
         let known = self.state(slot).known();
-        // At least the last token is computed, so that there is something to sample from.
-        let limit = (known - 1) / block_size;
+        let limit = self.hits_at_most(Tokens(known));
         let mut hits = std::mem::take(&mut self.hits);
         self.kv.lookup(&self.state(slot).request.path, limit, &mut hits);
         let hit_blocks = C::hit_blocks(&hits);

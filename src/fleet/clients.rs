@@ -6,9 +6,10 @@ use super::arrivals::Failure;
 use super::observer::Observer;
 use super::overflow::{self, Fit, Verdict};
 use super::population::Start;
+use super::router::loads::Sent;
 use super::session::Play;
 use super::workload::{BasePlan, SessionPlan};
-use super::world::{Event, InFlight, World};
+use super::world::{Event, InFlight, Stage, World};
 use crate::engine::Engine;
 use crate::observe::records::{CallOutcome, CallRecord};
 use crate::trace::lineage::Path;
@@ -61,15 +62,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             let before = std::mem::replace(&mut state.context, context);
             self.live.change(now, before, context);
         }
-        let replica = self.router.choose(state.pin);
-        state.pin.get_or_insert(replica);
         let in_flight = &mut self.in_flight[request.index()];
-        in_flight.record.replica = Some(replica);
         in_flight.path = self.content.under_model(&mut state.own, path, plan.model);
         in_flight.burst = self.burst.dispatched(now);
-        let queued = now + self.setup.api.before_queue(fit.prompt);
-        in_flight.record.queued = queued;
-        self.push(queued, Event::Queue { request });
+        self.send(now, request);
     }
 
     /// The call's prompt as it is sent, and its whole context.
@@ -118,9 +114,19 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             outcome: CallOutcome::Completed,
             compacted: fit.verdict == Verdict::Compacted,
             refusals: 0,
+            losses: 0,
         };
         let path = Path::default();
-        let in_flight = InFlight { record, play, path, kept: fit.kept, burst: u64::MAX };
+        let in_flight = InFlight {
+            record,
+            play,
+            path,
+            kept: fit.kept,
+            burst: u64::MAX,
+            sent: Sent::default(),
+            stage: Stage::Client,
+            attempt: 0,
+        };
         if let Some(request) = self.free_requests.pop() {
             self.in_flight[request.index()] = in_flight;
             return request;
@@ -130,14 +136,12 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     pub(super) fn call_ended(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, play, .. } = &mut self.in_flight[request.index()];
-        record.ended = now;
+        self.in_flight[request.index()].record.ended = now;
+        self.leave_replica(now, request);
+        let InFlight { record, play, .. } = &self.in_flight[request.index()];
         let (record, play) = (*record, *play);
         self.free_requests.push(request);
         self.last_ended = now;
-        if let Some(replica) = record.replica {
-            self.router.ended(replica);
-        }
         self.tell(play, |observer, about| observer.call(&record, about));
         let state = &mut self.plays[play as usize];
         state.ended(now, record.call, record.outcome.is_failure());

@@ -1,8 +1,7 @@
 //! The replicas' side: calls are queued, engines take their steps, effects are recorded.
 
-use super::admission::retry_after;
 use super::observer::Observer;
-use super::world::{Event, InFlight, Replica, World};
+use super::world::{Event, InFlight, Replica, Stage, World};
 use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
 use crate::observe::records::CallOutcome;
@@ -10,14 +9,19 @@ use crate::observe::replica::{ReplicaUse, StepUse};
 use crate::units::{Blocks, ReplicaId, RequestId, Span, Time, Tokens};
 
 impl<E: Engine, O: Observer> World<'_, E, O> {
-    pub(super) fn enter_queue(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, play, path, kept, burst } = &self.in_flight[request.index()];
+    pub(super) fn enter_queue(&mut self, now: Time, request: RequestId, attempt: u32) {
+        let in_flight = &mut self.in_flight[request.index()];
+        if in_flight.attempt != attempt || in_flight.stage != Stage::Sent {
+            return;
+        }
+        let InFlight { record, play, path, kept, burst, stage, .. } = in_flight;
         let replica = record.replica.expect("only routed calls are queued");
         let server = &mut self.replicas[replica.index()].server;
         if !server.admit(&self.setup.limits, record.prompt) {
             self.refuse(now, request);
             return;
         }
+        *stage = Stage::Waiting;
         self.burst.queued(now, *burst);
         let plan = &self.plays[*play as usize].plan.calls[record.call as usize];
         let handed_over = Request {
@@ -37,26 +41,20 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// The API server is too busy: the client asks again later, or gives up.
     fn refuse(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, play, .. } = &mut self.in_flight[request.index()];
-        record.refusals += 1;
-        let call = u64::from(record.play) << 24 | u64::from(record.call);
-        match retry_after(&self.setup.client, record.refusals, self.setup.seed, call) {
-            Some(wait) => {
-                // It is tokenised and checked anew.
-                let queued = now + wait + self.setup.api.before_queue(record.prompt);
-                record.queued = queued;
-                let pin = self.plays[*play as usize].pin;
-                if let Some(replica) = record.replica {
-                    self.router.ended(replica);
-                }
-                let replica = self.router.choose(pin);
-                record.replica = Some(replica);
-                self.push(queued, Event::Queue { request });
-            }
-            None => {
-                record.outcome = CallOutcome::Refused;
-                self.push(now, Event::Ended { request });
-            }
+        let in_flight = &mut self.in_flight[request.index()];
+        in_flight.stage = Stage::Client;
+        in_flight.record.refusals += 1;
+        let Some(wait) = self.patience(request) else {
+            self.in_flight[request.index()].record.outcome = CallOutcome::Refused;
+            self.push(now, Event::Ended { request });
+            return;
+        };
+        self.leave_replica(now, request);
+        if self.route(now, request) {
+            // It is tokenised and checked anew.
+            self.enter_server(now + wait, request);
+        } else {
+            self.push(now + wait, Event::Send { request });
         }
     }
 
@@ -96,13 +94,16 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 record.lost += lost;
             }
             Effect::FirstToken { request } => {
-                let record = &mut self.in_flight[request.index()].record;
+                let InFlight { record, sent, .. } = &mut self.in_flight[request.index()];
                 record.first_token = now;
                 let prompt = record.prompt;
+                self.router.prefilled(replica, sent);
                 self.replicas[replica.index()].server.first_token(prompt);
             }
             Effect::Finished { request, output, prefilled } => {
-                let InFlight { record, play, path, .. } = &mut self.in_flight[request.index()];
+                let InFlight { record, play, path, stage, .. } =
+                    &mut self.in_flight[request.index()];
+                *stage = Stage::Client;
                 record.last_token = now;
                 record.output = output;
                 record.prefilled = prefilled;
@@ -121,8 +122,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     fn first_admission(&mut self, now: Time, request: RequestId, cached: Tokens) {
-        let InFlight { record, play, path, burst, .. } = &mut self.in_flight[request.index()];
+        let InFlight { record, play, path, burst, stage, .. } =
+            &mut self.in_flight[request.index()];
         record.scheduled = now;
+        *stage = Stage::Scheduled;
         self.burst.scheduled(now, *burst, record.queue());
         let own = &mut self.plays[*play as usize].own;
         record.cached = cached;
@@ -134,10 +137,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// Tells of what engines have begun before the end of the run and not told yet.
     pub(super) fn settle(&mut self, until: Time) {
-        for Replica { engine, usage, .. } in &mut self.replicas {
-            engine.settle(until);
-            engine.take_runs(|run, levels| count_steps(usage, run, levels));
-        }
+        self.replicas.iter_mut().for_each(|replica| replica.settle(until));
+    }
+}
+
+impl<E: Engine> Replica<E> {
+    /// Tells of what its engine has begun before this instant and not told yet.
+    pub(super) fn settle(&mut self, until: Time) {
+        self.engine.settle(until);
+        self.engine.take_runs(|run, levels| count_steps(&mut self.usage, run, levels));
     }
 }
 

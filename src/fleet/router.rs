@@ -1,87 +1,261 @@
 //! Which replica gets a call.
+//!
+//! A router sees what its kind sees: nothing but chance, what it sent and what came back, or the
+//! caches themselves. Ties and chances depend on the seed only.
 
-use super::tournament::Tournament;
-use crate::config::scenario::RouterKind;
+use self::affinity::PinTables;
+use self::latency::Latencies;
+use self::loads::{Loads, Sent};
+use self::memory::Believed;
+use super::tournament::{OUT, Tournament};
+use crate::config::router::{Latency, Release, RouterKind, Routing};
 use crate::rng::{Purpose, Stream};
-use crate::units::ReplicaId;
+use crate::trace::lineage::Path;
+use crate::units::{ReplicaId, Span, Time, Tokens};
 
-/// Chooses replicas. Ties and chances depend on the seed only.
+mod affinity;
+mod latency;
+pub mod loads;
+mod memory;
+mod prefix;
+mod shuffle;
+mod sticky;
+
+/// A call that asks where to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// When.
+    pub now: Time,
+    /// The session that was played, by its number.
+    pub session: u32,
+    /// Where the session's last call went.
+    pub pin: Option<ReplicaId>,
+    /// Its content.
+    pub path: &'a Path,
+    /// Tokens of its prompt.
+    pub prompt: Tokens,
+}
+
+/// What a router has learned from a call that completed.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// From when it was sent to its first token.
+    pub ttft: Span,
+    /// From when it was sent to its last.
+    pub all: Span,
+    /// Tokens that came out.
+    pub output: Tokens,
+}
+
+/// Chooses replicas.
 #[derive(Debug)]
 pub struct Router {
-    kind: RouterKind,
+    policy: Policy,
     chance: Stream,
-    next: u32,
+    loads: Loads,
+    /// The replicas that take calls, in order.
+    members: Vec<ReplicaId>,
+}
+
+/// What each kind keeps.
+#[derive(Debug)]
+enum Policy {
+    Affinity(Option<PinTables>),
+    Random,
+    RoundRobin(u32),
     /// Calls sent and not ended, by replica.
-    in_flight: Tournament,
-    replicas: u32,
+    LeastLoaded(Tournament),
+    Prefix {
+        weight: u64,
+        /// By replica; none if the caches themselves are known.
+        believed: Option<Vec<Believed>>,
+    },
+    Sticky(Release),
+    Shuffle(Vec<u64>),
+    Latency(Latency, Latencies),
 }
 
 impl Router {
     /// A router over `replicas` idle replicas.
     #[must_use]
-    pub fn new(kind: RouterKind, replicas: u32, seed: u64) -> Self {
-        let chance = Stream::new(seed, Purpose::Router, 0);
-        Self { kind, chance, next: 0, in_flight: Tournament::new(replicas, 0), replicas }
-    }
-
-    /// The replica for a call of a session that was sent to `pin` before.
-    pub fn choose(&mut self, pin: Option<ReplicaId>) -> ReplicaId {
-        let replicas = u64::from(self.replicas);
-        let chosen = match self.kind {
+    pub fn new(kind: RouterKind, routing: &Routing, replicas: u32, seed: u64) -> Self {
+        let weight = routing.prefill_weight;
+        let policy = match kind {
             RouterKind::SessionAffinity => {
-                pin.unwrap_or_else(|| ReplicaId(self.chance.uniform_below(replicas) as u32))
+                Policy::Affinity(routing.pins.as_ref().map(|pins| PinTables::new(pins, seed)))
             }
-            RouterKind::Random => ReplicaId(self.chance.uniform_below(replicas) as u32),
-            RouterKind::RoundRobin => {
-                let chosen = self.next;
-                self.next = (self.next + 1) % self.replicas;
-                ReplicaId(chosen)
+            RouterKind::Random => Policy::Random,
+            RouterKind::RoundRobin => Policy::RoundRobin(0),
+            RouterKind::LeastLoaded => Policy::LeastLoaded(Tournament::new(replicas, 0)),
+            RouterKind::PrefixAware => Policy::Prefix { weight, believed: None },
+            RouterKind::PrefixAwareApproximate => {
+                let believed = (0..replicas).map(|_| Believed::new(&routing.memory)).collect();
+                Policy::Prefix { weight, believed: Some(believed) }
             }
-            RouterKind::LeastLoaded => ReplicaId(self.in_flight.first().0),
+            RouterKind::Sticky => Policy::Sticky(routing.release),
+            RouterKind::SimpleShuffle => Policy::Shuffle(routing.weights.clone()),
+            RouterKind::LatencyBased => Policy::Latency(routing.latency, Latencies::new(replicas)),
         };
-        self.count(chosen, 1);
-        chosen
+        Self {
+            policy,
+            chance: Stream::new(seed, Purpose::Router, 0),
+            loads: Loads::new(replicas),
+            members: (0..replicas).map(ReplicaId).collect(),
+        }
     }
 
-    /// A call sent to this replica has ended.
-    pub fn ended(&mut self, replica: ReplicaId) {
-        self.count(replica, -1);
+    /// The replica for a call, and what the call adds to its load. `cached` tells how much of the
+    /// prompt a replica has in its cache; only kinds that can know it ask. `None` if no replica
+    /// takes calls.
+    pub fn choose(
+        &mut self,
+        ask: &Ask<'_>,
+        mut cached: impl FnMut(ReplicaId) -> Tokens,
+    ) -> Option<(ReplicaId, Sent)> {
+        if self.members.is_empty() {
+            return None;
+        }
+        let mut uncached = Tokens::ZERO;
+        let members = &*self.members;
+        let chance = &mut self.chance;
+        let chosen = match &mut self.policy {
+            Policy::Affinity(None) => {
+                let pin = ask.pin.filter(|pin| members.binary_search(pin).is_ok());
+                pin.unwrap_or_else(|| any(members, chance))
+            }
+            Policy::Affinity(Some(tables)) => {
+                let table = tables.reached();
+                let pin = table.find(ask.now, ask.session);
+                let pin = pin.filter(|pin| members.binary_search(pin).is_ok());
+                let chosen = pin.unwrap_or_else(|| any(members, chance));
+                table.pin(ask.now, ask.session, chosen);
+                chosen
+            }
+            Policy::Random => any(members, chance),
+            Policy::RoundRobin(next) => {
+                let chosen = *next as usize % members.len();
+                *next = (chosen as u32 + 1) % members.len() as u32;
+                members[chosen]
+            }
+            Policy::LeastLoaded(calls) => ReplicaId(calls.first().0),
+            Policy::Prefix { weight, believed: None } => {
+                let chosen;
+                (chosen, uncached) =
+                    prefix::choose(members, &self.loads, ask, *weight, chance, cached);
+                chosen
+            }
+            Policy::Prefix { weight, believed: Some(believed) } => {
+                let known = |replica: ReplicaId| {
+                    believed[replica.index()].known(ask.now, ask.path, ask.prompt)
+                };
+                let chosen;
+                (chosen, uncached) =
+                    prefix::choose(members, &self.loads, ask, *weight, chance, known);
+                believed[chosen.index()].sent(ask.now, ask.path, ask.prompt);
+                chosen
+            }
+            Policy::Sticky(release) => {
+                let chosen = sticky::choose(members, &self.loads, ask, release, chance);
+                if release.uncached.is_some() {
+                    uncached = ask.prompt.saturating_sub(cached(chosen));
+                }
+                chosen
+            }
+            Policy::Shuffle(weights) => shuffle::choose(members, weights, chance),
+            Policy::Latency(_, late) => {
+                let mean = |replica| late.mean(ask.now, replica);
+                least(members, chance, mean)
+            }
+        };
+        let sent = Sent { at: ask.now, uncached, prompt: ask.prompt };
+        self.loads.sent(chosen, &sent);
+        self.count(chosen);
+        Some((chosen, sent))
+    }
+
+    /// A replica takes no more calls, and what was known of it is of no use any more.
+    pub fn leaves(&mut self, replica: ReplicaId) {
+        self.members.retain(|&member| member != replica);
+        match &mut self.policy {
+            Policy::LeastLoaded(calls) => calls.set(replica.0, OUT),
+            Policy::Prefix { believed: Some(believed), .. } => {
+                believed[replica.index()].forget_all();
+            }
+            Policy::Latency(_, late) => late.forget(replica),
+            _ => {}
+        }
+    }
+
+    /// A replica takes calls again.
+    pub fn joins(&mut self, replica: ReplicaId) {
+        if let Err(place) = self.members.binary_search(&replica) {
+            self.members.insert(place, replica);
+        }
+        if let Policy::LeastLoaded(calls) = &mut self.policy {
+            calls.set(replica.0, self.loads.of(replica).calls);
+        }
+    }
+
+    /// Calls that were sent there and have not ended.
+    #[must_use]
+    pub fn calls(&self, replica: ReplicaId) -> u64 {
+        self.loads.of(replica).calls
+    }
+
+    /// The first token of a call has come out: it is prefilled.
+    pub fn prefilled(&mut self, replica: ReplicaId, sent: &mut Sent) {
+        self.loads.prefilled(replica, sent);
+    }
+
+    /// A call sent to this replica is over; `answer` if it completed.
+    pub fn ended(&mut self, now: Time, replica: ReplicaId, sent: &Sent, answer: Option<&Answer>) {
+        self.loads.ended(replica, sent);
+        self.count(replica);
+        if let (Policy::Latency(latency, late), Some(answer)) = (&mut self.policy, answer) {
+            let nanos = match latency {
+                Latency::Ttft => answer.ttft.0,
+                Latency::PerToken => answer.all.0 / answer.output.0.max(1),
+            };
+            late.took(now, replica, nanos);
+        }
     }
 
     /// Only one of them asks.
-    fn count(&mut self, replica: ReplicaId, by: i64) {
-        if self.kind == RouterKind::LeastLoaded {
-            let sent = self.in_flight.key(replica.0);
-            self.in_flight.set(replica.0, sent.saturating_add_signed(by));
+    fn count(&mut self, replica: ReplicaId) {
+        if let Policy::LeastLoaded(calls) = &mut self.policy
+            && calls.key(replica.0) != OUT
+        {
+            calls.set(replica.0, self.loads.of(replica).calls);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn round_robin_takes_turns_from_the_first() {
-        let mut router = Router::new(RouterKind::RoundRobin, 3, 1);
-        let order: Vec<u32> = (0..5).map(|_| router.choose(None).0).collect();
-        assert_eq!(order, [0, 1, 2, 0, 1]);
-    }
-
-    #[test]
-    fn least_loaded_counts_calls_in_flight_and_prefers_the_first() {
-        let mut router = Router::new(RouterKind::LeastLoaded, 2, 1);
-        assert_eq!((router.choose(None).0, router.choose(None).0), (0, 1));
-        router.ended(ReplicaId(1));
-        assert_eq!(router.choose(None).0, 1);
-    }
-
-    #[test]
-    fn affinity_stays_where_it_was_and_random_does_not() {
-        let pin = Some(ReplicaId(5));
-        let mut affinity = Router::new(RouterKind::SessionAffinity, 8, 1);
-        assert!((0..100).all(|_| affinity.choose(pin) == ReplicaId(5)));
-        let mut random = Router::new(RouterKind::Random, 8, 1);
-        assert!((0..100).any(|_| random.choose(pin) != ReplicaId(5)));
-    }
+/// Any of them.
+fn any(members: &[ReplicaId], chance: &mut Stream) -> ReplicaId {
+    members[chance.uniform_below(members.len() as u64) as usize]
 }
+
+/// The one with the least key; any of those that have it.
+fn least<K: Ord>(
+    members: &[ReplicaId],
+    chance: &mut Stream,
+    mut key: impl FnMut(ReplicaId) -> K,
+) -> ReplicaId {
+    let (mut chosen, mut ties) = (members[0], 1);
+    let mut lowest = key(chosen);
+    for &replica in &members[1..] {
+        let other = key(replica);
+        if other < lowest {
+            (chosen, lowest, ties) = (replica, other, 1);
+        } else if other == lowest {
+            ties += 1;
+            if chance.uniform_below(ties) == 0 {
+                chosen = replica;
+            }
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,8 @@ impl Setup {
         Ok(Self {
             replicas: scenario.replicas,
             router: scenario.router,
+            routing: scenario.routing.clone(),
+            events: scenario.events.clone(),
             engine,
             cost,
             api: scenario.api,

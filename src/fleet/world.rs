@@ -8,13 +8,16 @@ use super::agenda::Agenda;
 use super::alone::AloneTimes;
 use super::arrivals::{Arrivals, Failure, Next, Sessions};
 use super::content::Content;
+use super::faults::{Faults, spares};
 use super::observer::{About, Observer};
 use super::population::{Population, Start};
 use super::router::Router;
+use super::router::loads::Sent;
 use super::session::Play;
 use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
 use crate::config::scenario::LoadKind;
+use crate::engine::metrics::EngineMetrics;
 use crate::engine::request::Effect;
 use crate::engine::{Due, Engine};
 use crate::observe::burst::BurstWatch;
@@ -22,7 +25,7 @@ use crate::observe::records::{CallRecord, CutOff};
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::queue::EventQueue;
 use crate::trace::lineage::Path;
-use crate::units::{Blocks, RequestId, Time, Tokens};
+use crate::units::{Blocks, ReplicaId, RequestId, Time, Tokens};
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +36,31 @@ pub(super) enum Event {
     Start { session: u32, pass: u32, player: u32 },
     /// A client dispatches a call.
     Dispatch { play: u32, call: u32 },
-    /// A call reaches its engine's queue.
-    Queue { request: RequestId },
+    /// A client sends a call once more, to whatever replica.
+    Send { request: RequestId },
+    /// A call reaches its engine's queue, unless its replica was lost meanwhile.
+    Queue { request: RequestId, attempt: u32 },
     /// A client has the whole answer.
     Ended { request: RequestId },
+    /// Something planned happens to the fleet.
+    Happens { number: u32 },
+    /// A replica takes calls, unless something else has happened to it.
+    Ready { replica: ReplicaId, change: u32 },
+    /// A replica has had its time to drain.
+    DrainEnds { replica: ReplicaId, change: u32 },
+}
+
+/// Where a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// With its client: no replica has to do with it, or it has its answer.
+    Client,
+    /// On its way into a replica's queue.
+    Sent,
+    /// In the engine, and was not scheduled yet.
+    Waiting,
+    /// In the engine.
+    Scheduled,
 }
 
 /// A call between its dispatch and its end.
@@ -51,6 +75,11 @@ pub(super) struct InFlight {
     pub(super) kept: Tokens,
     /// Its number for who looks for the busiest minute.
     pub(super) burst: u64,
+    /// What it adds to its replica's load.
+    pub(super) sent: Sent,
+    pub(super) stage: Stage,
+    /// Tells one way into a queue from another.
+    pub(super) attempt: u32,
 }
 
 /// One replica: an engine behind its API server.
@@ -73,6 +102,12 @@ pub(super) struct World<'a, E, O> {
     pub(super) agenda: Agenda,
     pub(super) population: Population,
     pub(super) router: Router,
+    pub(super) faults: Faults,
+    /// Engines for processes that are started later.
+    pub(super) spare_engines: Vec<E>,
+    /// What engines counted whose process is gone.
+    pub(super) gone: Vec<EngineMetrics>,
+    pub(super) attempts: u32,
     pub(super) replicas: Vec<Replica<E>>,
     pub(super) content: Content,
     pub(super) plays: Vec<Play>,
@@ -133,6 +168,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         };
         let number = held.len() as u32;
         let recorded = setup.load.kind == LoadKind::Trace;
+        let faults = Faults::new(setup.replicas, &setup.events);
+        let mut router = Router::new(setup.router, &setup.routing, setup.replicas, setup.seed);
+        faults.absent().for_each(|replica| router.leaves(replica));
         Self {
             setup,
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
@@ -143,7 +181,11 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             queue: EventQueue::default(),
             agenda: Agenda::new(setup.replicas),
             population: Population::new(&setup.load, number, setup.seed, setup.warmup),
-            router: Router::new(setup.router, setup.replicas, setup.seed),
+            router,
+            faults,
+            spare_engines: (0..spares(setup.replicas, &setup.events)).map(|_| engine()).collect(),
+            gone: Vec::new(),
+            attempts: 0,
             replicas: (0..setup.replicas).map(replica).collect(),
             content: Content::default(),
             plays: Vec::new(),
@@ -164,6 +206,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     }
 
     pub(super) fn start_population(&mut self) {
+        for (number, event) in (0..).zip(&self.setup.events) {
+            self.queue.push(Time::ZERO + event.at, Event::Happens { number });
+        }
         if self.is_alone {
             self.push(Time::ZERO, Event::Arrival);
         } else if self.setup.load.kind == LoadKind::Trace {
@@ -235,11 +280,15 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
                 self.start_session(&plan, Start { at: now, session, pass, player }, now);
             }
             Event::Dispatch { play, call } => self.dispatch(now, play, call),
-            Event::Queue { request } => self.enter_queue(now, request),
+            Event::Send { request } => self.send(now, request),
+            Event::Queue { request, attempt } => self.enter_queue(now, request, attempt),
             Event::Ended { request } => {
                 self.call_ended(now, request);
                 progress.calls.fetch_add(1, Ordering::Relaxed);
             }
+            Event::Happens { number } => self.happens(now, number),
+            Event::Ready { replica, change } => self.ready(now, replica, change),
+            Event::DrainEnds { replica, change } => self.drain_ends(now, replica, change),
         }
     }
 
@@ -269,8 +318,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             replica.usage.idle_until(window.until);
         }
         let length = (window.until - window.from).as_f64();
+        let engines = self.replicas.iter().map(|replica| replica.engine.metrics());
         Run {
-            engines: self.replicas.iter().map(|replica| replica.engine.metrics()).collect(),
+            engines: engines.chain(self.gone.iter().cloned()).collect(),
             live_context_mean: self.live.token_nanos as f64 / length,
             counts: self.arrivals.counts,
             cut_off: self.cut_off(),

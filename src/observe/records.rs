@@ -47,6 +47,8 @@ pub struct CallRecord {
     pub compacted: bool,
     /// Times that a replica refused it before it was taken in, or for good.
     pub refusals: u32,
+    /// Times that the replica it was sent to was lost with it.
+    pub losses: u32,
 }
 
 impl CallRecord {

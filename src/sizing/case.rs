@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::figures::Figures;
 use super::slo::{Slo, Verdict};
 use super::tally::{Tally, check_target};
+use crate::config::faults::FleetEvent;
 use crate::config::scenario::{LoadKind, Scenario};
 use crate::diag::{Error, Place, Result};
 use crate::fleet::alone::AloneTimes;
@@ -152,6 +153,7 @@ impl Case {
         observer: O,
         progress: &Progress,
     ) -> Result<Run<O>> {
+        self.check_events(replicas)?;
         let run = self.simulate(replicas, Sessions::Held(&self.workload), observer, progress);
         finished(run)
     }
@@ -170,6 +172,7 @@ impl Case {
         observer: O,
         progress: &Progress,
     ) -> Result<Option<Run<O>>> {
+        self.check_events(replicas)?;
         let run = self.simulate(replicas, Sessions::Stream(sessions), observer, progress);
         if run.failure == Some(Failure::Unsorted) {
             return Ok(None);
@@ -188,6 +191,21 @@ impl Case {
     #[must_use]
     pub fn alone_times(&self) -> Option<AloneTimes> {
         self.tally().wants_alone().then(|| self.alone.afresh())
+    }
+
+    /// Whether a fleet of this size has every replica that an event names.
+    fn check_events(&self, replicas: u32) -> Result<()> {
+        let named = self.setup.events.iter().filter_map(FleetEvent::replica).max();
+        match named.filter(|&named| named >= replicas) {
+            None => Ok(()),
+            Some(named) => {
+                let text = format!(
+                    "an event names replica {named}, and a fleet of {replicas} has none (they are \
+                     numbered from 0)"
+                );
+                Err(Error::new(text).in_field("events"))
+            }
+        }
     }
 
     fn simulate<O: Observer>(

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tonnage::config::api_time::ApiTime;
 use tonnage::config::defaults::VllmVersion;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
+use tonnage::config::router::Routing;
 use tonnage::config::scenario::{Client, Load, LoadKind, OnOverflow, RouterKind};
 use tonnage::config::{gpus, models};
 use tonnage::engine::config::{EngineConfig, Policy, Pool};
@@ -74,6 +75,8 @@ pub fn setup() -> Setup {
     Setup {
         replicas: 1,
         router: RouterKind::SessionAffinity,
+        routing: Routing::default(),
+        events: Vec::new(),
         engine: engine_config(),
         cost: step_cost(),
         api: NO_HOST_TIME,
@@ -288,6 +291,10 @@ impl Engine for Watched {
 
     fn warm(&mut self, path: &Path, tokens: Tokens) {
         self.engine.warm(path, tokens);
+    }
+
+    fn cached(&mut self, now: Time, path: &Path, prompt: Tokens) -> Tokens {
+        self.engine.cached(now, path, prompt)
     }
 
     fn due(&self) -> Option<Due> {

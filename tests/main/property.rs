@@ -9,8 +9,10 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use tonnage::config::scenario::RouterKind;
+use tonnage::config::faults::{FleetEvent, Happens};
+use tonnage::config::router::{Latency, Memory, Pins, Release, RouterKind, Routing};
 use tonnage::engine::config::{EngineConfig, Policy, Pool};
+use tonnage::engine::fast::FastEngine;
 use tonnage::engine::plain::PlainEngine;
 use tonnage::fleet::workload::Workload;
 use tonnage::fleet::{self, Progress, Run, Setup};
@@ -170,11 +172,68 @@ fn any_engine() -> impl Strategy<Value = EngineConfig> {
     )
 }
 
+/// Tables, memories and thresholds small enough to matter.
+fn any_routing() -> impl Strategy<Value = Routing> {
+    let pins = (1u64..6, 1u64..5_000, 1u64..4, any::<bool>()).prop_map(
+        |(size, millis, workers, shared)| Pins {
+            size,
+            ttl: Span::from_millis(millis),
+            workers,
+            shared,
+        },
+    );
+    let memory = (1u64..1_000, 1u64..5_000)
+        .prop_map(|(tokens, ms)| Memory { tokens: Tokens(tokens), ttl: Span::from_millis(ms) });
+    let release = (prop::option::of(0u64..200), prop::option::of(1u64..4))
+        .prop_map(|(uncached, margin)| Release { uncached: uncached.map(Tokens), margin });
+    let weights = prop::collection::vec(1u64..5, 0..4);
+    let latency = prop::sample::select(vec![Latency::Ttft, Latency::PerToken]);
+    (prop::option::of(pins), 0u64..3_000, memory, release, weights, latency).prop_map(
+        |(pins, prefill_weight, memory, release, weights, latency)| Routing {
+            pins,
+            prefill_weight,
+            memory,
+            release,
+            weights,
+            latency,
+        },
+    )
+}
+
+fn any_event() -> impl Strategy<Value = FleetEvent> {
+    let short = || (0u64..3_000).prop_map(Span::from_millis);
+    let happens =
+        (0u32..4, prop::option::of(short()), 0..4).prop_map(|(replica, after, kind)| match kind {
+            0 => Happens::Lost { replica, restart: after },
+            1 => Happens::Drained { replica, restart: after },
+            2 => Happens::Added { replica },
+            _ => Happens::RollingUpdate { drain: after },
+        });
+    (short(), happens, short()).prop_map(|(at, happens, start)| FleetEvent { at, happens, start })
+}
+
+fn on_one_of(mut event: FleetEvent, replicas: u32) -> FleetEvent {
+    match &mut event.happens {
+        Happens::Lost { replica, .. }
+        | Happens::Drained { replica, .. }
+        | Happens::Added { replica } => *replica %= replicas,
+        Happens::RollingUpdate { .. } => {}
+    }
+    event
+}
+
 pub fn any_setup() -> impl Strategy<Value = Setup> {
     let router = prop::sample::select(RouterKind::ALL.map(|(_, kind)| kind).to_vec());
-    (any_engine(), router, 1u32..=4, 0u64..1_000).prop_map(|(engine, router, replicas, seed)| {
-        Setup { engine, router, replicas, seed, ..setup() }
-    })
+    (any_engine(), router, any_routing(), 1u32..=4, 0u64..1_000).prop_map(
+        |(engine, router, routing, replicas, seed)| Setup {
+            engine,
+            router,
+            routing,
+            replicas,
+            seed,
+            ..setup()
+        },
+    )
 }
 
 fn played(setup: &Setup, workload: &Workload) -> Run {
@@ -377,6 +436,50 @@ proptest! {
         prop_assert_eq!(once.records.turns, again.records.turns);
         prop_assert_eq!(once.records.tasks, again.records.tasks);
         prop_assert_eq!(once.engines, again.engines);
+    }
+
+    /// Whatever the router sees of the engines, it sees the same of both.
+    #[test]
+    fn the_fast_engine_gives_the_same_fleet(trace in any_trace(), setup in any_setup()) {
+        let workload = Workload::new(&trace, &BTreeMap::new());
+        let plain = played(&setup, &workload);
+        let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
+        let fast = fleet::run(&setup, &workload, engine, &Progress::default());
+        prop_assert_eq!(plain.records.calls, fast.records.calls);
+        prop_assert_eq!(plain.records.tasks, fast.records.tasks);
+        prop_assert_eq!(plain.engines, fast.engines);
+        prop_assert_eq!(format!("{:?}", plain.replicas), format!("{:?}", fast.replicas));
+    }
+
+    /// Whatever happens to replicas, every call ends once, and both engines tell the same.
+    #[test]
+    fn replicas_come_and_go(
+        trace in any_trace(),
+        setup in any_setup(),
+        events in prop::collection::vec(any_event(), 1..5),
+    ) {
+        let mut events: Vec<FleetEvent> =
+            events.into_iter().map(|event| on_one_of(event, setup.replicas)).collect();
+        events.sort_by_key(|event| event.at);
+        let setup = Setup { events, ..setup };
+        let workload = Workload::new(&trace, &BTreeMap::new());
+        let plain = played(&setup, &workload);
+        let calls: usize = trace.sessions.iter().map(|session| session.calls.len()).sum();
+        let ended = plain.records.calls.iter().map(|call| (call.play, call.call));
+        prop_assert_eq!(ended.collect::<BTreeSet<_>>().len(), calls);
+        prop_assert_eq!(plain.records.calls.len(), calls);
+        prop_assert_eq!(plain.records.tasks.len(), trace.sessions.len());
+        for call in &plain.records.calls {
+            if call.outcome == CallOutcome::Completed && call.preemptions == 0 {
+                prop_assert_eq!(call.prefilled + call.cached, call.prompt);
+            }
+        }
+        let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
+        let fast = fleet::run(&setup, &workload, engine, &Progress::default());
+        prop_assert_eq!(plain.records.calls, fast.records.calls);
+        prop_assert_eq!(plain.records.tasks, fast.records.tasks);
+        prop_assert_eq!(plain.engines, fast.engines);
+        prop_assert_eq!(format!("{:?}", plain.replicas), format!("{:?}", fast.replicas));
     }
 
     /// A cache that never evicts, on one replica, is the ceiling, where calls do not overlap.

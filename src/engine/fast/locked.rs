@@ -236,7 +236,7 @@ impl FastEngine {
     }
 
     /// Labels a member's blocks as far as they can be hit once it has been served.
-    fn label(&mut self, slot: Slot) {
+    pub(super) fn label(&mut self, slot: Slot) {
         let computed = self.lock.computed(slot) + 1;
         let known = computed - u64::from(self.scheduler.config().async_scheduling);
         self.set_blocks(slot, computed, known);

@@ -221,7 +221,7 @@ impl FastEngine {
     }
 
     /// No less than that, told faster.
-    fn blocks_at_most(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+    pub(super) fn blocks_at_most(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
         self.lock.blocks_in_at_most(steps).saturating_add(self.chunk_blocks(steps, chunk))
     }
 
@@ -355,7 +355,7 @@ impl FastEngine {
     }
 
     /// A skip ends with the steps that have begun.
-    fn end_skip(&mut self, now: Time, begun: u64) {
+    pub(super) fn end_skip(&mut self, now: Time, begun: u64) {
         let Some(skip) = self.skip else { return };
         self.take_steps(begun);
         let end = skip.start(begun);

@@ -184,6 +184,7 @@ struct Pair {
     effects: Vec<Effect>,
     skipped: u64,
     locked: u64,
+    found: u64,
 }
 
 fn key(due: Due) -> (Time, u8) {
@@ -237,6 +238,18 @@ impl Pair {
         same("released", released.to_string(), fast.released_total().to_string())
     }
 
+    /// Asks both what they would find.
+    fn look_up(&mut self, now: Time, request: &Request) -> Result<(), String> {
+        let (path, prompt) = (&request.path, request.prompt);
+        let (plain, fast) =
+            (self.plain.cached(now, path, prompt), self.fast.cached(now, path, prompt));
+        self.found += u64::from(plain > Tokens::ZERO);
+        match plain == fast {
+            true => Ok(()),
+            false => Err(format!("cached: plain {plain}, fast {fast}")),
+        }
+    }
+
     fn compare_all(&mut self, until: Time) -> Result<(), String> {
         self.fast.settle(until);
         self.told[1].add(until, &mut self.fast, &mut self.effects);
@@ -253,7 +266,7 @@ impl Pair {
 }
 
 /// Gives a random workload to both engines; how much of it went in lock step and was skipped.
-fn play(seed: u64) -> Result<(u64, u64), String> {
+fn play(seed: u64, looks_up: bool) -> Result<[u64; 3], String> {
     let mut dice = Dice(seed);
     let config = config(&mut dice);
     let cost = cost(&mut dice);
@@ -264,6 +277,7 @@ fn play(seed: u64) -> Result<(u64, u64), String> {
         effects: Vec::new(),
         skipped: 0,
         locked: 0,
+        found: 0,
     };
     let stops = [0, 50, 100][dice.between(0, 2) as usize];
     let mut asked = Asked { requests: Vec::new(), segments: 0, stops };
@@ -278,9 +292,15 @@ fn play(seed: u64) -> Result<(u64, u64), String> {
         };
         pair.run_until((now, 1)).map_err(|parting| format!("at {now:?}: {parting}"))?;
         if pair.plain.stuck().is_some() {
-            return Ok((pair.skipped, pair.locked));
+            return Ok([pair.skipped, pair.locked, pair.found]);
         }
         let request = asked.next(&mut dice, &config);
+        if looks_up {
+            pair.look_up(now, &request).map_err(|parting| format!("at {now:?}: {parting}"))?;
+            if dice.percent(30) {
+                continue;
+            }
+        }
         pair.plain.submit(now, request.clone());
         pair.fast.submit(now, request);
     }
@@ -293,22 +313,23 @@ fn play(seed: u64) -> Result<(u64, u64), String> {
     if pair.plain.stuck().is_none() {
         pair.compare_all(until).map_err(|parting| format!("after the end: {parting}"))?;
     }
-    Ok((pair.skipped, pair.locked))
+    Ok([pair.skipped, pair.locked, pair.found])
 }
 
 fn variable(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-#[test]
-fn the_fast_engine_does_what_the_plain_one_does() {
+/// Skips, events in lock step and lookups that found something, over all random workloads.
+fn play_all(looks_up: bool) -> [u64; 3] {
     let first = variable("TONNAGE_SEED", 0);
-    let (mut skipped, mut locked, mut failed) = (0, 0, 0);
+    let (mut sums, mut failed) = ([0; 3], 0);
     for seed in FOUND.into_iter().chain(first..first + variable("TONNAGE_CASES", CASES)) {
-        match play(seed) {
-            Ok((skips, locks)) => {
-                skipped += skips;
-                locked += locks;
+        match play(seed, looks_up) {
+            Ok(counts) => {
+                for (sum, count) in sums.iter_mut().zip(counts) {
+                    *sum += count;
+                }
             }
             Err(parting) => {
                 eprintln!("TONNAGE_SEED={seed}: {parting}");
@@ -317,5 +338,18 @@ fn the_fast_engine_does_what_the_plain_one_does() {
         }
     }
     assert_eq!(failed, 0, "seeds on which the engines part");
+    sums
+}
+
+#[test]
+fn the_fast_engine_does_what_the_plain_one_does() {
+    let [skipped, locked, _] = play_all(false);
     assert!(skipped > 300 && locked > 3_000, "{skipped} skips, {locked} events in lock step");
+}
+
+/// Asked for what is cached at any time, both answer alike, and do what they do alike.
+#[test]
+fn the_fast_engine_finds_what_the_plain_one_finds() {
+    let [skipped, _, found] = play_all(true);
+    assert!(skipped > 100 && found > 1_000, "{skipped} skips, {found} lookups with a hit");
 }

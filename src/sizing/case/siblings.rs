@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Case, OPEN_LOOP, check_models, read_targets};
-use crate::config::scenario::{Client, Load, LoadKind, RouterKind, Scenario};
+use crate::config::router::{RouterKind, Routing};
+use crate::config::scenario::{Client, Load, LoadKind, Scenario};
 use crate::diag::Result;
 use crate::fleet::Setup;
 use crate::fleet::admission::Limits;
@@ -40,6 +41,8 @@ fn alone(setup: &Setup) -> Setup {
     Setup {
         replicas: 1,
         router: RouterKind::SessionAffinity,
+        routing: Routing::default(),
+        events: Vec::new(),
         limits: Limits::default(),
         client: Client { max_retries: 0, retry_base: Span::ZERO, retry_max: Span::ZERO },
         load,

@@ -1,0 +1,192 @@
+//! What happens to replicas while a scenario runs: faults and planned changes.
+//!
+//! Each is a table of the list `events`: when, what, and to which replica.
+
+use toml::{Table, Value};
+
+use crate::diag::{Error, Place, Result};
+use crate::document::Document;
+use crate::units::Span;
+
+/// The list's key.
+pub(super) const KEY: &str = "events";
+/// A hundred years: a longer time is a slip.
+const MAX_SECONDS: f64 = 3.2e9;
+/// The keys of one event.
+const FIELDS: [&str; 6] = ["at_s", "kind", "replica", "restart_s", "start_s", "drain_s"];
+
+/// Something that happens to the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetEvent {
+    /// When, from the start of the run.
+    pub at: Span,
+    /// What.
+    pub happens: Happens,
+    /// From the start of a replica's process until it takes calls.
+    pub start: Span,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happens {
+    /// A replica is gone with its calls and its cache.
+    Lost {
+        /// Which.
+        replica: u32,
+        /// From then until its process is started again, if it is.
+        restart: Option<Span>,
+    },
+    /// A replica gets no more calls; those that it has end there.
+    Drained {
+        /// Which.
+        replica: u32,
+        /// From its last call until its process is started again, if it is.
+        restart: Option<Span>,
+    },
+    /// A replica that was not there so far is started.
+    Added {
+        /// Which.
+        replica: u32,
+    },
+    /// One replica after another is drained and started again.
+    RollingUpdate {
+        /// How long a replica may take to drain before its calls are cut off.
+        drain: Option<Span>,
+    },
+}
+
+impl FleetEvent {
+    /// The replica that it names.
+    #[must_use]
+    pub fn replica(&self) -> Option<u32> {
+        match self.happens {
+            Happens::Lost { replica, .. }
+            | Happens::Drained { replica, .. }
+            | Happens::Added { replica } => Some(replica),
+            Happens::RollingUpdate { .. } => None,
+        }
+    }
+}
+
+/// Reads the events of a scenario, in order of time.
+///
+/// # Errors
+/// The first that is none, or that cannot happen to a fleet of so many replicas.
+pub(super) fn read(document: &Document, replicas: u32) -> Result<Vec<FleetEvent>> {
+    let Some(value) = document.value(KEY) else { return Ok(Vec::new()) };
+    let tables = value.as_array().filter(|list| list.iter().all(Value::is_table));
+    let Some(tables) = tables else {
+        let error = Error::found(value, "tables such as [[events]] with at_s and kind");
+        return Err(document.at(KEY, error));
+    };
+    let places = document.element_places(KEY);
+    let mut events = Vec::new();
+    for (number, (table, place)) in tables.iter().zip(&places).enumerate() {
+        let Some(table) = table.as_table() else { continue };
+        let one = One { table, place, number: number + 1 };
+        let event = one.read(replicas)?;
+        one.check_history(&event, &events)?;
+        events.push(event);
+    }
+    events.sort_by_key(|event| event.at);
+    Ok(events)
+}
+
+/// One table of the list.
+struct One<'a> {
+    table: &'a Table,
+    place: &'a Place,
+    number: usize,
+}
+
+impl One<'_> {
+    fn at(&self, field: &str, error: Error) -> Error {
+        error.at_place(self.place).with_field(format!("{KEY} {}, {field}", self.number))
+    }
+
+    fn read(&self, replicas: u32) -> Result<FleetEvent> {
+        if let Some(key) = self.table.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+            return Err(self.at(key, Error::unknown("key", key, FIELDS)));
+        }
+        let kind = self.table.get("kind").and_then(Value::as_str);
+        let kinds = ["lost", "drained", "added", "rolling_update"];
+        let allowed: &[&str] = match kind {
+            Some("lost" | "drained") => &["replica", "restart_s", "start_s"],
+            Some("added") => &["replica", "start_s"],
+            Some("rolling_update") => &["start_s", "drain_s"],
+            Some(other) => return Err(self.at("kind", Error::unknown("value", other, kinds))),
+            None => {
+                let text = format!("this key is needed: one of {}", kinds.join(", "));
+                return Err(self.at("kind", Error::new(text)));
+            }
+        };
+        let kind = kind.unwrap_or_default();
+        let mut given = self.table.keys().filter(|key| !["at_s", "kind"].contains(&key.as_str()));
+        if let Some(key) = given.find(|key| !allowed.contains(&key.as_str())) {
+            return Err(self.at(key, Error::new(format!("does not go with kind = \"{kind}\""))));
+        }
+        let at = self.seconds("at_s")?.ok_or_else(|| {
+            self.at("at_s", Error::new("this key is needed: seconds from the start of the run"))
+        })?;
+        let restart = self.seconds("restart_s")?;
+        if kind != "added" && kind != "rolling_update" && restart.is_none() {
+            self.refuse("start_s", "without restart_s the replica is not started again")?;
+        }
+        let happens = match kind {
+            "lost" => Happens::Lost { replica: self.replica(replicas)?, restart },
+            "drained" => Happens::Drained { replica: self.replica(replicas)?, restart },
+            "added" => Happens::Added { replica: self.replica(replicas)? },
+            _ => Happens::RollingUpdate { drain: self.seconds("drain_s")? },
+        };
+        Ok(FleetEvent { at, happens, start: self.seconds("start_s")?.unwrap_or(Span::ZERO) })
+    }
+
+    fn refuse(&self, key: &str, text: &str) -> Result<()> {
+        match self.table.contains_key(key) {
+            true => Err(self.at(key, Error::new(text))),
+            false => Ok(()),
+        }
+    }
+
+    fn seconds(&self, key: &str) -> Result<Option<Span>> {
+        let Some(value) = self.table.get(key) else { return Ok(None) };
+        let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
+        let number = number.filter(|number| (0.0..=MAX_SECONDS).contains(number));
+        let allowed = format!("a number from 0 to {MAX_SECONDS}");
+        let number = number.ok_or_else(|| self.at(key, Error::found(value, allowed)))?;
+        Ok(Some(Span::from_secs_f64(number)))
+    }
+
+    fn replica(&self, replicas: u32) -> Result<u32> {
+        let Some(value) = self.table.get("replica") else {
+            return Err(self.at("replica", Error::new("this key is needed: a replica, from 0 on")));
+        };
+        let number = value.as_integer().and_then(|number| u32::try_from(number).ok());
+        let allowed = format!("a replica from 0 to {}: fleet.replicas is {replicas}", replicas - 1);
+        let number = number.filter(|&number| number < replicas);
+        number.ok_or_else(|| self.at("replica", Error::found(value, allowed)))
+    }
+
+    /// What happened to its replica before must leave it possible.
+    fn check_history(&self, event: &FleetEvent, others: &[FleetEvent]) -> Result<()> {
+        let Some(replica) = event.replica() else { return Ok(()) };
+        let of_it = others.iter().filter(|other| other.replica() == Some(replica));
+        for other in of_it {
+            let (first, second) =
+                if other.at <= event.at { (other, event) } else { (event, other) };
+            let gone_for_good = matches!(
+                first.happens,
+                Happens::Lost { restart: None, .. } | Happens::Drained { restart: None, .. }
+            );
+            let added_later = matches!(second.happens, Happens::Added { .. });
+            if gone_for_good || added_later {
+                let text = match added_later {
+                    true => "something happens to this replica before it is added",
+                    false => "this replica is gone by then, or before the other event",
+                };
+                return Err(self.at("replica", Error::new(text)));
+            }
+        }
+        Ok(())
+    }
+}

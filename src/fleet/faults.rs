@@ -1,0 +1,231 @@
+//! Replicas that are lost, drained, added or updated while the fleet runs.
+//!
+//! A replica that is gone takes its cache with it. Its calls fail, and the client asks again, by
+//! its own rule, wherever the router sends it then. A replica that is drained gets no new calls;
+//! it goes when its last call has ended.
+
+use super::admission::ApiServer;
+use super::observer::Observer;
+use super::world::{Event, InFlight, Stage, World};
+use crate::config::faults::{FleetEvent, Happens};
+use crate::engine::Engine;
+use crate::units::{ReplicaId, RequestId, Span, Time};
+
+/// What is going on with replicas.
+#[derive(Debug)]
+pub(super) struct Faults {
+    states: Vec<State>,
+    rolling: Option<Rolling>,
+}
+
+/// One replica.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    phase: Phase,
+    /// Changes of phase so far: what was meant for an earlier one is void.
+    changes: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It takes calls.
+    Up,
+    /// It takes no new ones; once it has none, its process is started again so long after.
+    Draining(Option<Span>),
+    /// It has no process, or one that is starting.
+    Down,
+}
+
+/// A rolling update under way.
+#[derive(Clone, Copy, Debug)]
+struct Rolling {
+    /// The replica that is being updated.
+    current: Option<ReplicaId>,
+    /// The one that comes next.
+    next: u32,
+    start: Span,
+    drain: Option<Span>,
+}
+
+/// How many processes are started at most, those from the beginning apart.
+pub(super) fn spares(replicas: u32, events: &[FleetEvent]) -> u32 {
+    let of_one = |event: &FleetEvent| match event.happens {
+        Happens::Lost { .. } | Happens::Drained { .. } => 1,
+        Happens::Added { .. } => 0,
+        Happens::RollingUpdate { .. } => replicas,
+    };
+    events.iter().map(of_one).sum()
+}
+
+impl Faults {
+    pub(super) fn new(replicas: u32, events: &[FleetEvent]) -> Self {
+        let mut states = vec![State { phase: Phase::Up, changes: 0 }; replicas as usize];
+        for event in events {
+            if let Happens::Added { replica } = event.happens
+                && let Some(state) = states.get_mut(replica as usize)
+            {
+                state.phase = Phase::Down;
+            }
+        }
+        Self { states, rolling: None }
+    }
+
+    /// Replicas that are not there from the start.
+    pub(super) fn absent(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        let numbered = (0..).zip(&self.states);
+        numbered.filter(|(_, state)| state.phase == Phase::Down).map(|(at, _)| ReplicaId(at))
+    }
+
+    fn change(&mut self, replica: ReplicaId, phase: Phase) -> u32 {
+        let state = &mut self.states[replica.index()];
+        state.phase = phase;
+        state.changes += 1;
+        state.changes
+    }
+
+    fn phase(&self, replica: ReplicaId) -> Phase {
+        self.states[replica.index()].phase
+    }
+}
+
+impl<E: Engine, O: Observer> World<'_, E, O> {
+    /// Something that was planned happens.
+    pub(super) fn happens(&mut self, now: Time, number: u32) {
+        let FleetEvent { happens, start, .. } = self.setup.events[number as usize];
+        match happens {
+            Happens::Lost { replica, restart } => {
+                self.lose(now, ReplicaId(replica), restart.map(|restart| restart + start));
+            }
+            Happens::Drained { replica, restart } => {
+                let ready = restart.map(|restart| restart + start);
+                self.drain(now, ReplicaId(replica), ready);
+            }
+            Happens::Added { replica } => {
+                let replica = ReplicaId(replica);
+                if self.faults.phase(replica) == Phase::Down {
+                    self.start_replica(now + start, replica);
+                }
+            }
+            Happens::RollingUpdate { drain } => {
+                self.faults.rolling = Some(Rolling { current: None, next: 0, start, drain });
+                self.roll_on(now);
+            }
+        }
+    }
+
+    /// A process takes calls from then on.
+    fn start_replica(&mut self, ready: Time, replica: ReplicaId) {
+        let change = self.faults.change(replica, Phase::Down);
+        self.push(ready, Event::Ready { replica, change });
+    }
+
+    pub(super) fn ready(&mut self, now: Time, replica: ReplicaId, change: u32) {
+        if self.faults.states[replica.index()].changes != change {
+            return;
+        }
+        self.faults.change(replica, Phase::Up);
+        self.router.joins(replica);
+        self.roll_on_after(now, replica);
+    }
+
+    /// A replica is gone, now. It takes calls again after `ready`, if it does.
+    fn lose(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) {
+        if self.faults.phase(replica) == Phase::Down {
+            return;
+        }
+        self.faults.change(replica, Phase::Down);
+        self.router.leaves(replica);
+        self.replace(now, replica);
+        for place in 0..self.in_flight.len() {
+            let InFlight { record, stage, .. } = &self.in_flight[place];
+            if *stage != Stage::Client && record.replica == Some(replica) {
+                self.lose_call(now, RequestId::from_index(place));
+            }
+        }
+        match ready {
+            Some(ready) => self.start_replica(now + ready, replica),
+            None => self.roll_on_after(now, replica),
+        }
+    }
+
+    /// Its process is gone: another would begin with an empty cache.
+    fn replace(&mut self, now: Time, replica: ReplicaId) {
+        let engine = self.spare_engines.pop().expect("each event has the processes it starts");
+        let state = &mut self.replicas[replica.index()];
+        state.settle(now);
+        let before = std::mem::replace(&mut state.engine, engine);
+        state.server = ApiServer::default();
+        self.gone.push(before.metrics());
+        self.agenda.set(replica, None);
+    }
+
+    fn lose_call(&mut self, now: Time, request: RequestId) {
+        self.leave_replica(now, request);
+        let InFlight { record, stage, burst, .. } = &mut self.in_flight[request.index()];
+        if std::mem::replace(stage, Stage::Client) == Stage::Waiting {
+            self.burst.scheduled(now, *burst, now - record.queued);
+        }
+        record.replica = None;
+        record.losses += 1;
+        self.ask_again(now, request);
+    }
+
+    /// A replica gets no new calls.
+    fn drain(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) -> u32 {
+        if self.faults.phase(replica) != Phase::Up {
+            return 0;
+        }
+        let change = self.faults.change(replica, Phase::Draining(ready));
+        self.router.leaves(replica);
+        self.may_be_drained(now, replica);
+        change
+    }
+
+    /// A call has left a replica, perhaps the last one.
+    pub(super) fn may_be_drained(&mut self, now: Time, replica: ReplicaId) {
+        let Phase::Draining(ready) = self.faults.phase(replica) else { return };
+        if self.router.calls(replica) > 0 {
+            return;
+        }
+        self.replace(now, replica);
+        match ready {
+            Some(ready) => self.start_replica(now + ready, replica),
+            None => drop(self.faults.change(replica, Phase::Down)),
+        }
+    }
+
+    /// A replica has had its time to drain.
+    pub(super) fn drain_ends(&mut self, now: Time, replica: ReplicaId, change: u32) {
+        let State { phase: Phase::Draining(ready), changes } = self.faults.states[replica.index()]
+        else {
+            return;
+        };
+        if changes == change {
+            self.lose(now, replica, ready);
+        }
+    }
+
+    fn roll_on_after(&mut self, now: Time, replica: ReplicaId) {
+        if self.faults.rolling.is_some_and(|rolling| rolling.current == Some(replica)) {
+            self.roll_on(now);
+        }
+    }
+
+    /// The next replica that takes calls is updated.
+    fn roll_on(&mut self, now: Time) {
+        let Some(mut rolling) = self.faults.rolling else { return };
+        let all = self.faults.states.len() as u32;
+        let next = (rolling.next..all).find(|&at| self.faults.phase(ReplicaId(at)) == Phase::Up);
+        let Some(next) = next else {
+            self.faults.rolling = None;
+            return;
+        };
+        let replica = ReplicaId(next);
+        (rolling.current, rolling.next) = (Some(replica), next + 1);
+        self.faults.rolling = Some(rolling);
+        let change = self.drain(now, replica, Some(rolling.start));
+        if let Some(most) = rolling.drain {
+            self.push(now + most, Event::DrainEnds { replica, change });
+        }
+    }
+}
