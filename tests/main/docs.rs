@@ -21,6 +21,7 @@ use tonnage::sizing::bands::Bands;
 use tonnage::sizing::candidates::{Comparison, Refused, Sized};
 use tonnage::sizing::capacity::Capacity;
 use tonnage::sizing::case::Case;
+use tonnage::sizing::explain::{Explanation, Lever};
 use tonnage::sizing::replicates::Replicates;
 use tonnage::sizing::search::Search;
 use tonnage::sizing::slo::{Metric, Segment, Slo};
@@ -332,6 +333,17 @@ fn every_key_of_the_json_is_explained() {
     let capacity = Capacity::find(&replicates, &sibling, &progress).unwrap();
     out.clear();
     Json.capacity(&replicates, &capacity, &mut out).unwrap();
+    keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
+    let base = replicates.judge(1, &progress).unwrap();
+    let explanation = Explanation::of(
+        base,
+        &replicates,
+        Lever::of(&replicates.case().scenario),
+        |_| Ok(self::replicates()),
+        &progress,
+    );
+    out.clear();
+    Json.explain(&replicates, &explanation, &mut out).unwrap();
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
     assert!(keys.len() > 80, "{} keys", keys.len());
     Page::named("metrics.md").has_all(keys.iter().map(String::as_str));
