@@ -1,8 +1,8 @@
-//! Which resource binds: a rule over the figures of one run. Its thresholds and what each step of it
-//! rests on are told in `docs/explain.md`.
+//! Which resource binds: a rule over the figures of one run. Its thresholds and what each step of
+//! it rests on are told in `docs/explain.md`.
 //!
-//! Every part of a task's time on its critical path is laid at the door of one resource; the largest
-//! claim binds. Figures say where time goes, not what would help: two claims that are close to each
+//! Every part of a task's time on its critical path is laid at the door of one resource; the
+//! largest claim binds. Figures say where time goes, not what would help: two claims that are close to each
 //! other are both named, and what a resource's claim hides is told as a doubt.
 
 use super::case::Case;
