@@ -2,7 +2,9 @@
 //! it rests on are told in `docs/explain.md`.
 //!
 //! Every part of a task's time on its critical path is laid at the door of one resource; the
-//! largest claim binds. Figures say where time goes, not what would help: two claims that are close to each
+//! largest claim binds.
+//!
+//! Figures say where time goes, not what would help: two claims that are close to each
 //! other are both named, and what a resource's claim hides is told as a doubt.
 
 use super::case::Case;

@@ -278,7 +278,7 @@ fn case() -> Case {
 /// The same under two seeds.
 fn replicates() -> Replicates {
     let trace = trace();
-    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let targets = ["p95 ttft <= 10 s", "p90 stretch <= 2"].map(str::to_owned);
     let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
     let case = Case::new(scenario, &trace, &targets).unwrap();
     Replicates::of(case, 2, |case, scenario| case.sibling(scenario, &trace, &targets)).unwrap()
@@ -328,7 +328,7 @@ fn every_key_of_the_json_is_explained() {
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
     let trace = trace();
     let replicates = self::replicates();
-    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let targets = ["p95 ttft <= 10 s", "p90 stretch <= 2"].map(str::to_owned);
     let sibling = |case: &Case, scenario| case.sibling(scenario, &trace, &targets);
     let capacity = Capacity::find(&replicates, &sibling, &progress).unwrap();
     out.clear();
