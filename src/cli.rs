@@ -13,6 +13,7 @@ use crate::diag::Result;
 mod calibrate;
 mod capacity;
 mod conform;
+mod explain;
 mod export;
 mod fit;
 mod generate;
@@ -55,6 +56,8 @@ enum Command {
     Sweep(Box<sweep::Args>),
     /// Simulate one fleet and show everything that was measured
     Replay(replay::Args),
+    /// Show where task time goes, which resource binds, and what each lever would change
+    Explain(Box<explain::Args>),
     /// Turn recorded traffic into a canonical trace
     Import(import::Args),
     /// Write a trace in the form of another tool
@@ -114,6 +117,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Command::Capacity(args) => capacity::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Generate(args) => generate::run(&args),

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use crate::sizing::candidates::Comparison;
 use crate::sizing::capacity::Capacity;
 use crate::sizing::case::{Case, Judged};
+use crate::sizing::explain::Explanation;
 use crate::sizing::replicates::Replicates;
 
 pub mod csv;
@@ -41,6 +42,17 @@ pub trait Format {
         &self,
         replicates: &Replicates,
         capacity: &Capacity,
+        out: &mut dyn Write,
+    ) -> io::Result<()>;
+
+    /// Shows what binds a fleet, and what each lever changes.
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    fn explain(
+        &self,
+        replicates: &Replicates,
+        explanation: &Explanation,
         out: &mut dyn Write,
     ) -> io::Result<()>;
 }

@@ -2,11 +2,13 @@
 //! search for the smallest fleet.
 
 pub mod bands;
+pub mod binding;
 pub mod boundary;
 pub mod candidates;
 pub mod capacity;
 pub mod case;
 pub mod cost;
+pub mod explain;
 pub mod figures;
 pub mod formulas;
 pub mod replicates;

@@ -7,6 +7,7 @@ mod main {
     mod conformance;
     mod copilot_hits;
     mod docs;
+    mod explain;
     mod fast;
     mod faults;
     mod fit;

@@ -346,6 +346,12 @@ fn fitting_tp(request: &MemoryRequest) -> Option<u32> {
 }
 
 impl MemoryPlan {
+    /// The share of the device that vLLM may take: `gpu_memory_utilization`.
+    #[must_use]
+    pub fn utilization(&self) -> f64 {
+        self.budget.as_f64() / self.device.saturating_sub(DEVICE_OVERHEAD).as_f64()
+    }
+
     /// Blocks that can hold tokens: all but the null block.
     #[must_use]
     pub fn usable_blocks(&self) -> Blocks {

@@ -9,10 +9,12 @@ use super::text::met;
 use super::trust::Trust;
 use crate::fleet::workload::Counts;
 use crate::sizing::bands::{Band, Bands};
+use crate::sizing::binding::{Binding, Resource};
 use crate::sizing::candidates::{Comparison, Sized};
 use crate::sizing::capacity::{Capacity, Unit};
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::cost::pareto;
+use crate::sizing::explain::{Explanation, Moved};
 use crate::sizing::figures::Figures;
 use crate::sizing::formulas::checks;
 use crate::sizing::replicates::{Fleet, Replicates};
@@ -30,6 +32,7 @@ impl Format for Json {
             value["simulated_s"] = json!(at.secs());
         }
         value["fleet"] = fleet(case, judged);
+        value["binds"] = binds(Binding::of(case, &judged.figures).as_ref());
         value["formulas"] = formulas(case, &judged.figures);
         write(&value, out)
     }
@@ -107,6 +110,84 @@ impl Format for Json {
         value["tried"] = tried.collect();
         write(&value, out)
     }
+
+    fn explain(
+        &self,
+        replicates: &Replicates,
+        explanation: &Explanation,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let case = replicates.case();
+        let base = &explanation.base;
+        let mut value = header(case, &case.workload.counts);
+        let binding = base.binding();
+        value["binding"] = json!(binding.map(|position| case.targets[position].to_string()));
+        value["binds"] = binds(explanation.binding.as_ref());
+        value["seeds"] = json!(replicates.seeds());
+        value["fleet"] = replicated(case, base);
+        let levers = explanation.levers.iter();
+        value["levers"] = levers.map(|lever| moved(case, base, lever)).collect();
+        write(&value, out)
+    }
+}
+
+/// What binds a fleet, and what that rests on.
+fn binds(binding: Option<&Binding>) -> Value {
+    let Some(binding) = binding else { return Value::Null };
+    let names = |resources: &[Resource]| -> Value {
+        resources.iter().map(|resource| Value::from(resource.name())).collect()
+    };
+    let claims = binding.claims.iter().map(|claim| {
+        json!({
+            "resource": claim.resource.name(),
+            "seconds": claim.seconds,
+            "of_task_llm": claim.of_task_llm,
+            "of_session": claim.of_session,
+        })
+    });
+    let signs = binding.signs.iter().map(|sign| {
+        json!({
+            "name": sign.name,
+            "value": sign.value,
+            "from": sign.from,
+            "strained": sign.is_strained(),
+        })
+    });
+    json!({
+        "fleet": names(&binding.fleet),
+        "session": names(&binding.session),
+        "claims": claims.collect::<Vec<_>>(),
+        "signs": signs.collect::<Vec<_>>(),
+        "doubts": binding.doubts,
+    })
+}
+
+fn moved(case: &Case, base: &Fleet, moved: &Moved) -> Value {
+    let lever = &moved.lever;
+    let mut value = json!({ "name": lever.name, "set": lever.assignment });
+    match &moved.fleet {
+        Ok(fleet) => {
+            value["changed"] = changed(base, fleet);
+            value["fleet"] = replicated(case, fleet);
+        }
+        Err(why) => value["cannot"] = json!(why),
+    }
+    value
+}
+
+/// What a lever changes, each as it is behind it less as it was.
+fn changed(base: &Fleet, fleet: &Fleet) -> Value {
+    let less = |now: Option<f64>, was: Option<f64>| now.zip(was).map(|(now, was)| now - was);
+    let mean = |figure: fn(&Figures) -> Option<f64>| less(fleet.mean(figure), base.mean(figure));
+    let target = base
+        .binding()
+        .and_then(|position| less(fleet.verdict(position).value, base.verdict(position).value));
+    json!({
+        "binding_target": target,
+        "hit": mean(|figures| figures.hit.engine_counter),
+        "p90_task_llm_s": mean(|figures| figures.latency.task_llm.map(|llm| llm.p90)),
+        "usd_per_hour": mean(|figures| figures.cost.as_ref().map(|cost| cost.usd_per_hour)),
+    })
 }
 
 /// What was found for the best candidate.

@@ -12,13 +12,16 @@ use crate::fleet::workload::Counts;
 use crate::sizing::candidates::Comparison;
 use crate::sizing::capacity::Capacity;
 use crate::sizing::case::{Case, Judged};
+use crate::sizing::explain::Explanation;
 use crate::sizing::figures::{Figures, Percentiles};
 use crate::sizing::replicates::Replicates;
 use crate::sizing::slo::{Dimension, Slo, Verdict};
 
 mod capacity;
+mod explain;
 mod formulas;
 mod size;
+mod time;
 
 pub(super) use size::met;
 
@@ -38,6 +41,7 @@ impl Format for Text {
             writeln!(out, "PARTIAL: stopped after {at} of simulated time; figures up to there\n")?;
         }
         figures(&judged.figures, out)?;
+        explain::bound(case, &judged.figures, out)?;
         targets(case, judged, out)?;
         formulas::table(case, &judged.figures, out)?;
         trust(case, &judged.figures, 1, out)
@@ -54,6 +58,15 @@ impl Format for Text {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         capacity::show(replicates, capacity, out)
+    }
+
+    fn explain(
+        &self,
+        replicates: &Replicates,
+        explanation: &Explanation,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        explain::show(replicates, explanation, out)
     }
 }
 
@@ -157,6 +170,9 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{}", hit_table(figures))?;
     if !figures.ttft_bands.is_empty() {
         writeln!(out, "\n{}", band_table(figures))?;
+    }
+    if let Some(time) = &figures.time {
+        writeln!(out, "\n{}", time::parts(time))?;
     }
     writeln!(out, "\n{}\n", use_table(figures))
 }

@@ -185,6 +185,7 @@ pub fn check(axes: &[Axis], one_price: bool) -> Result<()> {
             "engine.gpu" if one_price => {
                 "cost.usd_per_gpu_hour is one price for several GPUs: give each its own in [prices]"
             }
+            key if key.starts_with("generate.") => "candidates are compared on the same sessions",
             key if key.starts_with("load.") || key.starts_with("workload.") => {
                 "candidates are compared under the same load; `sweep` varies it"
             }
@@ -240,6 +241,7 @@ mod tests {
             ("replicas=1,2", "what is looked for"),
             ("seed=1,2", "size.seeds"),
             ("load.developers=1,2", "same load"),
+            ("generate.profile=chat,agentx", "same sessions"),
             ("gpu=h100,h200", "[prices]"),
         ] {
             let axes = [Axis::parse(text, &known).unwrap()];

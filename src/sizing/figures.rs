@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::tally::Tally;
+use super::tally::{Part, Tally};
 use crate::config::scenario::Scenario;
 use crate::fleet::Run;
 
@@ -40,6 +40,8 @@ pub struct Figures {
     pub kv: KvUse,
     /// Use of the GPUs.
     pub gpu: GpuUse,
+    /// Where the time of tasks goes; none without a completed task.
+    pub time: Option<TaskTime>,
     /// Work done.
     pub throughput: Throughput,
     /// The busiest minute.
@@ -261,6 +263,42 @@ pub struct GpuUse {
     pub recompute_gpu_s_per_task: Option<f64>,
 }
 
+/// Where the time of the tasks goes that completed in the window, on their critical paths.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskTime {
+    /// Tasks.
+    pub tasks: u64,
+    /// Mean `task_llm`.
+    pub task_llm_s: f64,
+    /// Mean `session`.
+    pub session_s: f64,
+    /// The parts, which add up to the session.
+    pub parts: Vec<TimePart>,
+}
+
+/// One part of a task's time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TimePart {
+    /// Which; see `docs/metrics.md`.
+    pub name: &'static str,
+    /// Mean over the tasks.
+    pub mean_s: f64,
+    /// Over the mean `task_llm`; none for what is no part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_task_llm: Option<f64>,
+    /// Over the mean `session`.
+    pub of_session: f64,
+}
+
+impl TaskTime {
+    /// Mean seconds of the part of that name.
+    #[must_use]
+    pub fn mean_s(&self, part: Part) -> f64 {
+        let named = self.parts.iter().find(|of| of.name == part.name());
+        named.map_or(0.0, |part| part.mean_s)
+    }
+}
+
 /// Work done inside the window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Throughput {
@@ -327,6 +365,7 @@ impl Figures {
             preemptions: compute::preemptions(tally),
             kv: compute::kv_use(run, scenario),
             gpu: compute::gpu_use(run, tp, tasks, recompute),
+            time: compute::task_time(tally),
             throughput: compute::throughput(tally, gpus, window_s),
             burst: compute::burst(run),
             cost: compute::cost(scenario, gpus, tasks, window_s),

@@ -13,8 +13,10 @@ use crate::observe::records::{CallOutcome, CallRecord, Place, TaskRecord, TurnRe
 use crate::stats::Samples;
 use crate::units::Span;
 
+mod path;
 mod target;
 
+pub use path::{Part, PathTally};
 use target::TargetTally;
 
 /// Prompt bands of the time to first token: name, shortest prompt inside, shortest above.
@@ -46,6 +48,8 @@ pub struct Tally {
     pub(super) tenants: Vec<HitSum>,
     /// By number.
     pub(super) models: Vec<HitSum>,
+    /// Where the time of tasks goes.
+    pub(super) path: PathTally,
     targets: Vec<TargetTally>,
     asks_for_stretch: bool,
 }
@@ -119,6 +123,7 @@ impl Tally {
             segments: Default::default(),
             tenants: Vec::new(),
             models: Vec::new(),
+            path: PathTally::default(),
             targets: targets.iter().map(TargetTally::new).collect(),
             asks_for_stretch: targets.iter().any(|target| target.metric == Metric::Stretch),
         }
@@ -178,6 +183,7 @@ fn pico_per(span: Span, number: u64) -> u64 {
 
 impl Observer for Tally {
     fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+        self.path.call(call, about.plan);
         if !about.window.holds(call.ended) {
             return;
         }
@@ -206,6 +212,7 @@ impl Observer for Tally {
     }
 
     fn turn(&mut self, turn: &TurnRecord, about: &About<'_>) {
+        self.path.turn(turn, about.plan);
         if !about.window.holds(turn.ended) {
             return;
         }
@@ -222,6 +229,7 @@ impl Observer for Tally {
     }
 
     fn task(&mut self, task: &TaskRecord, about: &About<'_>) {
+        self.path.task(task, about.window.holds(task.ended) && !task.failed);
         if !about.window.holds(task.ended) {
             return;
         }

@@ -21,6 +21,7 @@ use tonnage::sizing::bands::Bands;
 use tonnage::sizing::candidates::{Comparison, Refused, Sized};
 use tonnage::sizing::capacity::Capacity;
 use tonnage::sizing::case::Case;
+use tonnage::sizing::explain::{Explanation, Lever};
 use tonnage::sizing::replicates::Replicates;
 use tonnage::sizing::search::Search;
 use tonnage::sizing::slo::{Metric, Segment, Slo};
@@ -277,7 +278,7 @@ fn case() -> Case {
 /// The same under two seeds.
 fn replicates() -> Replicates {
     let trace = trace();
-    let targets = ["p95 ttft <= 10 s".to_owned(), "p90 stretch <= 2".to_owned()];
+    let targets = ["p95 ttft <= 10 s", "p90 stretch <= 2"].map(str::to_owned);
     let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
     let case = Case::new(scenario, &trace, &targets).unwrap();
     Replicates::of(case, 2, |case, scenario| case.sibling(scenario, &trace, &targets)).unwrap()
@@ -327,11 +328,22 @@ fn every_key_of_the_json_is_explained() {
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
     let trace = trace();
     let replicates = self::replicates();
-    let targets = ["p95 ttft <= 10 s".to_owned()];
+    let targets = ["p95 ttft <= 10 s", "p90 stretch <= 2"].map(str::to_owned);
     let sibling = |case: &Case, scenario| case.sibling(scenario, &trace, &targets);
     let capacity = Capacity::find(&replicates, &sibling, &progress).unwrap();
     out.clear();
     Json.capacity(&replicates, &capacity, &mut out).unwrap();
+    keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
+    let base = replicates.judge(1, &progress).unwrap();
+    let explanation = Explanation::of(
+        base,
+        &replicates,
+        Lever::of(&replicates.case().scenario),
+        |_| Ok(self::replicates()),
+        &progress,
+    );
+    out.clear();
+    Json.explain(&replicates, &explanation, &mut out).unwrap();
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
     assert!(keys.len() > 80, "{} keys", keys.len());
     Page::named("metrics.md").has_all(keys.iter().map(String::as_str));

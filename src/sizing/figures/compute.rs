@@ -2,13 +2,13 @@
 
 use super::{
     Admission, Burst, Cost, GpuUse, Hits, Interactivity, KvUse, Latency, NamedHit, Percentiles,
-    Preemptions, Throughput, TokensOfCalls, TtftBand, Units,
+    Preemptions, TaskTime, Throughput, TimePart, TokensOfCalls, TtftBand, Units,
 };
 use crate::config::scenario::Scenario;
 use crate::fleet::Run;
 use crate::fleet::workload::Names;
 use crate::observe::records::Place;
-use crate::sizing::tally::{BANDS, HitSum, Tally};
+use crate::sizing::tally::{BANDS, HitSum, Part, Tally};
 use crate::stats::{Samples, TimeWeighted};
 use crate::trace::record::Name;
 use crate::units::Span;
@@ -191,6 +191,24 @@ pub(super) fn gpu_use(run: &Run<Tally>, tp: u32, tasks: u64, recompute_share: f6
         prefill_gpu_s_per_task: per_task(prefill * (1.0 - recompute_share)),
         recompute_gpu_s_per_task: per_task(prefill * recompute_share),
     }
+}
+
+pub(super) fn task_time(tally: &Tally) -> Option<TaskTime> {
+    let means = Part::ALL.iter().map(|part| Some((*part, tally.path.mean_secs(*part)?)));
+    let means = means.collect::<Option<Vec<_>>>()?;
+    let sum = |of: fn(Part) -> bool| -> f64 {
+        means.iter().filter(|(part, _)| of(*part)).map(|(_, mean)| mean).sum()
+    };
+    let (task_llm_s, session_s) = (sum(Part::is_llm), sum(|_| true));
+    let share = |mean: f64, whole: f64| if whole > 0.0 { mean / whole } else { 0.0 };
+    let part = |&(part, mean_s): &(Part, f64)| TimePart {
+        name: part.name(),
+        mean_s,
+        of_task_llm: part.is_llm().then(|| share(mean_s, task_llm_s)),
+        of_session: share(mean_s, session_s),
+    };
+    let parts = means.iter().map(part).collect();
+    Some(TaskTime { tasks: tally.path.tasks(), task_llm_s, session_s, parts })
 }
 
 pub(super) fn throughput(tally: &Tally, gpus: u32, window_s: f64) -> Throughput {

@@ -1,0 +1,280 @@
+//! Where the time of tasks goes: the critical path of every turn, taken apart.
+//!
+//! The path leads back from the call that ended last, always to what a call waited for longest, to
+//! the start of the turn; `turn_llm` is defined by the same path. Only calls of open sessions are
+//! remembered.
+
+use rustc_hash::FxHashMap;
+
+use crate::fleet::workload::SessionPlan;
+use crate::observe::records::{CallOutcome, CallRecord, TaskRecord, TurnRecord};
+use crate::trace::record::AfterEvent;
+use crate::units::{Span, Time};
+
+/// A part of a session's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The API server before the queue and after the last token, and waits after a 503.
+    Host,
+    /// In the engine's queue.
+    Queue,
+    /// From there to the first token, for tokens that the fleet had not computed before.
+    Prefill,
+    /// The same for tokens that it had computed before.
+    Reprefill,
+    /// From the first token to the last.
+    Decode,
+    /// Failures as recorded, and waits for calls of other turns.
+    Other,
+    /// Tools: the client's own time inside turns.
+    Tool,
+    /// People: between turns.
+    Human,
+}
+
+impl Part {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 8] = [
+        Self::Host,
+        Self::Queue,
+        Self::Prefill,
+        Self::Reprefill,
+        Self::Decode,
+        Self::Other,
+        Self::Tool,
+        Self::Human,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Queue => "queue",
+            Self::Prefill => "prefill",
+            Self::Reprefill => "re_prefill",
+            Self::Decode => "decode",
+            Self::Other => "other",
+            Self::Tool => "tool",
+            Self::Human => "human",
+        }
+    }
+
+    /// Whether it is part of `task_llm`.
+    #[must_use]
+    pub const fn is_llm(self) -> bool {
+        !matches!(self, Self::Tool | Self::Human)
+    }
+}
+
+/// Nanoseconds by part.
+type Parts = [u128; Part::ALL.len()];
+
+/// Sums over the tasks that completed in the window, and what is needed of those under way.
+#[derive(Clone, Debug, Default)]
+pub struct PathTally {
+    tasks: u64,
+    sums: Parts,
+    /// By number of the play.
+    open: FxHashMap<u32, OpenPlay>,
+}
+
+/// What is remembered of a session that is being played.
+#[derive(Clone, Debug, Default)]
+struct OpenPlay {
+    calls: Vec<Marks>,
+    /// The call that ended last.
+    last: u32,
+    parts: Parts,
+}
+
+/// When a call went from one phase to the next.
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    dispatched: Time,
+    queued: Time,
+    scheduled: Time,
+    first_token: Time,
+    last_token: Time,
+    ended: Time,
+    /// Tokens prefilled before the first token: all, and those that had been computed before.
+    prefilled: u64,
+    again: u64,
+}
+
+impl Marks {
+    /// A call of which nothing was told.
+    const UNKNOWN: Self = Self {
+        dispatched: Time::MAX,
+        queued: Time::MAX,
+        scheduled: Time::MAX,
+        first_token: Time::MAX,
+        last_token: Time::MAX,
+        ended: Time::MAX,
+        prefilled: 0,
+        again: 0,
+    };
+
+    fn of(call: &CallRecord) -> Self {
+        let CallRecord { dispatched, queued, scheduled, first_token, last_token, ended, .. } =
+            *call;
+        if call.outcome != CallOutcome::Completed {
+            // No phase of it is known: all of it is waiting for a failure.
+            return Self { dispatched, ended, ..Self::UNKNOWN };
+        }
+        Self {
+            dispatched,
+            queued,
+            scheduled,
+            first_token,
+            last_token,
+            ended,
+            prefilled: (call.prompt - call.cached).0,
+            again: call.ceiling.saturating_sub(call.cached).0,
+        }
+    }
+
+    /// Adds the call's phases up to `until`.
+    fn add(&self, until: Time, parts: &mut Parts) {
+        let between = |from: Time, to: Time| to.min(until).saturating_since(from);
+        if self.queued == Time::MAX {
+            add(parts, Part::Other, between(self.dispatched, self.ended));
+            return;
+        }
+        add(parts, Part::Host, between(self.dispatched, self.queued));
+        add(parts, Part::Queue, between(self.queued, self.scheduled));
+        let prefill = between(self.scheduled, self.first_token);
+        let again = u128::from(prefill.0) * u128::from(self.again);
+        let again = Span((again / u128::from(self.prefilled.max(1))) as u64);
+        add(parts, Part::Reprefill, again);
+        add(parts, Part::Prefill, Span(prefill.0 - again.0));
+        add(parts, Part::Decode, between(self.first_token, self.last_token));
+        add(parts, Part::Host, between(self.last_token, self.ended));
+    }
+}
+
+fn add(parts: &mut Parts, part: Part, span: Span) {
+    parts[part as usize] += u128::from(span.0);
+}
+
+/// The sum over the parts of `task_llm`.
+fn llm(parts: &Parts) -> u128 {
+    Part::ALL.iter().zip(parts).filter(|(part, _)| part.is_llm()).map(|(_, nanos)| nanos).sum()
+}
+
+impl PathTally {
+    pub(super) fn call(&mut self, call: &CallRecord, plan: &SessionPlan) {
+        let open = self.open.entry(call.play).or_default();
+        open.calls.resize(plan.calls.len(), Marks::UNKNOWN);
+        open.calls[call.call as usize] = Marks::of(call);
+        open.last = call.call;
+    }
+
+    pub(super) fn turn(&mut self, turn: &TurnRecord, plan: &SessionPlan) {
+        let Some(open) = self.open.get_mut(&turn.play) else { return };
+        let mut parts = open.path(turn, plan);
+        let known = llm(&parts);
+        let rest = u128::from(turn.turn_llm().0).saturating_sub(known);
+        parts[Part::Other as usize] += rest;
+        add(&mut parts, Part::Tool, turn.tool);
+        for (sum, nanos) in open.parts.iter_mut().zip(parts) {
+            *sum += nanos;
+        }
+    }
+
+    /// `counts` is whether the task is one that figures are made of.
+    pub(super) fn task(&mut self, task: &TaskRecord, counts: bool) {
+        let Some(mut open) = self.open.remove(&task.play).filter(|_| counts) else { return };
+        let human = task.session_span().0.saturating_sub(task.task.0);
+        add(&mut open.parts, Part::Human, Span(human));
+        self.tasks += 1;
+        for (sum, nanos) in self.sums.iter_mut().zip(open.parts) {
+            *sum += nanos;
+        }
+    }
+
+    /// Tasks that completed in the window.
+    #[must_use]
+    pub fn tasks(&self) -> u64 {
+        self.tasks
+    }
+
+    /// Mean seconds of a task in this part; none without a task.
+    #[must_use]
+    pub fn mean_secs(&self, part: Part) -> Option<f64> {
+        let nanos = self.sums[part as usize] as f64;
+        (self.tasks > 0).then(|| nanos / 1e9 / self.tasks as f64)
+    }
+}
+
+impl OpenPlay {
+    /// The phases of the calls on the critical path of a turn that has just ended.
+    fn path(&self, turn: &TurnRecord, plan: &SessionPlan) -> Parts {
+        let (mut parts, mut call, mut until) = (Parts::default(), self.last, turn.ended);
+        loop {
+            let marks = &self.calls[call as usize];
+            marks.add(until, &mut parts);
+            let reached = plan.after(call).iter().filter_map(|after| {
+                let waited_for = &self.calls[after.call as usize];
+                let at = match after.event {
+                    AfterEvent::Finished => waited_for.ended,
+                    AfterEvent::Dispatched => waited_for.dispatched,
+                };
+                (at != Time::MAX).then_some((at, after.call))
+            });
+            match reached.max() {
+                Some((at, before)) if plan.calls[before as usize].turn == turn.turn => {
+                    until = until.min(marks.dispatched).min(at);
+                    call = before;
+                }
+                _ => return parts,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Tokens;
+
+    fn marks(prompt: u64, cached: u64, ceiling: u64) -> Marks {
+        Marks::of(&CallRecord {
+            play: 0,
+            session: 0,
+            call: 0,
+            replica: None,
+            dispatched: Time(10),
+            queued: Time(12),
+            scheduled: Time(20),
+            first_token: Time(50),
+            last_token: Time(90),
+            ended: Time(95),
+            prompt: Tokens(prompt),
+            cached: Tokens(cached),
+            ceiling: Tokens(ceiling),
+            output: Tokens(5),
+            prefilled: Tokens(prompt - cached),
+            preemptions: 0,
+            lost: Tokens::ZERO,
+            place: Default::default(),
+            outcome: CallOutcome::Completed,
+            compacted: false,
+            refusals: 0,
+        })
+    }
+
+    #[test]
+    fn a_call_is_taken_apart_without_a_rest() {
+        let mut parts = Parts::default();
+        // Of 900 prefilled tokens 600 had been computed before.
+        marks(1_000, 100, 700).add(Time(95), &mut parts);
+        assert_eq!(parts, [7, 8, 10, 20, 40, 0, 0, 0]);
+        let mut parts = Parts::default();
+        marks(1_000, 100, 700).add(Time(60), &mut parts);
+        assert_eq!(parts, [2, 8, 10, 20, 10, 0, 0, 0]);
+        let mut parts = Parts::default();
+        marks(1_000, 100, 700).add(Time(5), &mut parts);
+        assert_eq!(parts, Parts::default());
+    }
+}
