@@ -11,6 +11,9 @@ use std::path::Path;
 
 use self::fit::Fit;
 use self::rows::Row;
+use self::table::Output;
+use self::terms::Constants;
+use tonnage::config::presets;
 
 #[path = "presets/fit.rs"]
 mod fit;
@@ -58,8 +61,9 @@ fn left_out<'a, K: Ord>(rows: &'a [Row], key: impl Fn(&'a Row) -> K) -> Vec<(&'a
 }
 
 fn run(folder: &Path, output: Option<&Path>) -> Result<(), Box<dyn Error>> {
-    let (rows, doubted) = doubtful(rows::serving(folder, terms::neutral())?);
-    let tables = rows::tables(folder)?;
+    let neutral = terms::neutral();
+    let (rows, doubted) = doubtful(rows::serving(folder, neutral)?);
+    let tables = rows::tables(folder, neutral)?;
     let all: Vec<&Row> = rows.iter().collect();
     let fit = Fit::to(&all);
     let error = |row| -> f64 { fit.predict(row) / row.measured - 1.0 };
@@ -74,26 +78,23 @@ fn run(folder: &Path, output: Option<&Path>) -> Result<(), Box<dyn Error>> {
         "doubtful ones, under the fit to the others",
         &doubted.iter().map(|row| (row, error(row))).collect::<Vec<_>>(),
     );
-    report::print(
-        "the presets in use",
-        &rows
-            .iter()
-            .chain(&doubted)
-            .map(|row| {
-                (
-                    row,
-                    row.predicted(&terms::Constants::of(tonnage::config::presets::lookup(
-                        row.gpu,
-                        row.weights,
-                    ))) / row.measured
-                        - 1.0,
-                )
-            })
-            .collect::<Vec<_>>(),
-    );
+    let in_use = |row: &Row| {
+        let constants = Constants::of(presets::lookup(row.gpu, row.weights));
+        row.predicted(&constants) / row.measured - 1.0
+    };
+    let used: Vec<(&Row, f64)> = rows.iter().map(|row| (row, in_use(row))).collect();
+    report::print("the presets in use", &used);
     report::print_attention(&tables);
-    if let Some(output) = output {
-        table::write(output, &rows, &tables, &fit, &in_sample, &models)?;
+    report::print_steps("presets in use", &tables, |step| {
+        Constants::of(presets::lookup(step.gpu, step.weights))
+    });
+    report::print_steps("the fit", &tables, |step| {
+        fit.constants(step.gpu.arch.name(), step.weights.name())
+    });
+    if let Some(folder) = output {
+        let (fit, tables) = (&fit, &tables);
+        let (in_sample, models) = (&in_sample, &models);
+        table::write(folder, &Output { rows: &rows, tables, fit, in_sample, models })?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rows::{Row, TableStep};
+use super::terms::Constants;
 
 /// Absolute errors of some rows, in percent.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +78,32 @@ pub fn print_attention(steps: &[TableStep]) {
             groups.entry(gpu.clone()).or_default().push(ratio - 1.0);
             groups.entry(cell).or_default().push(ratio - 1.0);
         }
+    }
+    groups.iter().for_each(|(name, errors)| line(name, errors));
+    println!();
+}
+
+/// Prompt tokens from which a step of the tables counts as one that prefills.
+const PREFILLS: u64 = 384;
+/// What the host adds to the kernels of a step, in ms.
+const HOST_MS: f64 = 1.0;
+
+/// Prints how far whole steps are off against the kernel tables: those that prefill, and those that
+/// only decode.
+pub fn print_steps(title: &str, steps: &[TableStep], constants: impl Fn(&TableStep) -> Constants) {
+    println!("whole steps of the kernel tables, {title}: absolute error in %");
+    let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for step in steps {
+        let Some((kernels_ms, terms)) = &step.whole else { continue };
+        let kind = match step.work.chunk {
+            0 => "decode",
+            PREFILLS.. => "prefill",
+            _ => continue,
+        };
+        let used = constants(step).with(step.kept);
+        let error = terms.time(&used) / (kernels_ms + HOST_MS) - 1.0;
+        let (gpu, format) = (&step.gpu.preset, step.weights.name());
+        groups.entry(format!("{kind} {gpu} {format} {}", step.model)).or_default().push(error);
     }
     groups.iter().for_each(|(name, errors)| line(name, errors));
     println!();

@@ -10,7 +10,7 @@ use tonnage::config::models;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
 use tonnage::config::presets::{self, Preset};
 
-use super::terms::{Constants, Deployment, Terms, Work, load};
+use super::terms::{Constants, Deployment, Kept, Terms, Work, load};
 
 /// The mean inter-token latency of a serving run.
 #[derive(Clone, Debug)]
@@ -29,8 +29,10 @@ pub struct Row {
     pub measured: f64,
     /// Kinds of step with their shares.
     steps: Vec<(f64, Terms)>,
-    /// How fast weights are multiplied, where kernel tables say so: the fit keeps it.
-    pub gemm_efficiency: Option<f64>,
+    /// What the fit keeps.
+    pub kept: Kept,
+    /// Whether its prompts are in the cache as a whole, so that it tells nothing of prefill.
+    pub cached: bool,
     /// The composition of a step.
     pub work: Work,
 }
@@ -38,7 +40,7 @@ pub struct Row {
 impl Row {
     /// Predicted milliseconds.
     pub fn predicted(&self, constants: &Constants) -> f64 {
-        let constants = self.gemm_efficiency.map_or(*constants, |e_c| constants.with_e_c(e_c));
+        let constants = constants.with(self.kept);
         self.steps.iter().map(|(share, terms)| share * terms.time(&constants)).sum()
     }
 
@@ -74,6 +76,10 @@ pub struct TableStep {
     pub work: Work,
     /// Measured attention over the formula's, for decodes.
     pub attention: Option<f64>,
+    /// Measured milliseconds of all kernels, and the formula's terms.
+    pub whole: Option<(f64, Terms)>,
+    /// What the fit keeps.
+    pub kept: Kept,
 }
 
 type Rows<T> = Result<Vec<T>, Box<dyn Error>>;
@@ -106,13 +112,13 @@ struct Serving {
     isl: Option<f64>,
     osl: Option<f64>,
     concurrency: Option<f64>,
+    rate_rps: Option<f64>,
     cached_prefix: Option<f64>,
     max_batched_tokens: Option<f64>,
     ttft_mean_ms: Option<f64>,
     itl_mean_ms: Option<f64>,
+    e2e_mean_ms: Option<f64>,
     decode_seqs: Option<f64>,
-    decode_ctx_mean: Option<f64>,
-    prefill_tokens_per_step: Option<f64>,
     note: String,
 }
 
@@ -121,17 +127,68 @@ fn default_budget(gpu: &GpuSpec) -> f64 {
     if gpu.hbm_gb >= 70.0 && gpu.arch != Arch::Ampere { 8192.0 } else { 2048.0 }
 }
 
+/// Tokens of a block of the KV cache: the prefix cache holds whole blocks, and never the last token
+/// of a prompt.
+const BLOCK: f64 = 16.0;
+
+/// What a source's client does, where the columns of its rows do not say: the same reading as that
+/// of `tonnage validate`.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// Mean inter-token latency in ms.
+    itl: f64,
+    /// Decoding sequences of a step.
+    decodes: f64,
+    /// Mean tokens of a prompt and of an answer.
+    input: f64,
+    output: f64,
+    /// Leading tokens of a prompt that are in the cache.
+    cached: f64,
+}
+
+impl Reading {
+    /// Prompt tokens of a step: those not in the cache, as often as sequences end.
+    fn prompt(&self) -> f64 {
+        self.decodes * self.rest() / (self.output - 1.0)
+    }
+
+    /// Mean context of a decoding sequence.
+    fn context(&self) -> f64 {
+        self.input + self.output / 2.0
+    }
+
+    /// Tokens of a prompt that are not in the cache.
+    fn rest(&self) -> f64 {
+        (self.input - self.cached).max(1.0)
+    }
+}
+
 impl Serving {
-    /// Batch, context and prompt tokens of a step. InferenceX draws lengths uniformly from 0.8 to 1
-    /// times the nominal ones, so their means are 0.9 times these.
-    fn batch(&self) -> Option<(f64, f64, f64)> {
-        let Some(clients) = self.concurrency.filter(|_| self.origin == "InferenceX") else {
-            return Some((self.decode_seqs?, self.decode_ctx_mean?, self.prefill_tokens_per_step?));
-        };
-        let (input, output) = (0.9 * self.isl?, 0.9 * self.osl?);
-        let decoding = (output - 1.0) * self.itl_mean_ms?;
-        let decodes = clients * decoding / (self.ttft_mean_ms? + decoding);
-        Some((decodes, input + output / 2.0, decodes * input / (output - 1.0)))
+    fn reading(&self) -> Option<Reading> {
+        let (input, output) = (self.isl?, self.osl?);
+        match (self.origin.as_str(), self.concurrency) {
+            // Lengths are uniform from 0.8 to 1 times the nominal ones, the prefix cache is off.
+            ("InferenceX", Some(clients)) => {
+                let (input, output, itl) = (0.9 * input, 0.9 * output, self.itl_mean_ms?);
+                let decoding = (output - 1.0) * itl;
+                let decodes = clients * decoding / (self.ttft_mean_ms? + decoding);
+                Some(Reading { itl, decodes, input, output, cached: 0.0 })
+            }
+            // 100 prompts take turns at a constant rate, so each is in the cache as a whole; the
+            // column of the latency is E2E by tokens counted in the text.
+            ("BLIS", _) => {
+                let decoding = self.e2e_mean_ms? - self.ttft_mean_ms?;
+                let decodes = self.rate_rps? * decoding / 1e3;
+                let cached = ((input - 1.0) / BLOCK).floor() * BLOCK;
+                let itl = decoding / (output - 1.0);
+                Some(Reading { itl, decodes, input, output, cached })
+            }
+            _ => {
+                let (itl, decodes) = (self.itl_mean_ms?, self.decode_seqs?);
+                let cached = self.cached_prefix.unwrap_or(0.0);
+                Some(Reading { itl, decodes, input, output, cached })
+            }
+        }
     }
 
     fn row(&self, neutral: &'static Preset) -> Option<Row> {
@@ -145,9 +202,9 @@ impl Serving {
         let deployment = Deployment { model, gpu, tp: self.tp, weights, kv_dtype };
         let bare = deployment.cost(neutral)?;
         let used = deployment.cost(presets::lookup(gpu, weights))?;
-        let (decodes, context, prompt) = self.batch()?;
-        let cached = self.cached_prefix.unwrap_or(0.0);
-        let scale = if self.origin == "InferenceX" { 0.9 } else { 1.0 };
+        let reading = self.reading()?;
+        let Reading { itl, decodes, cached, .. } = reading;
+        let (prompt, whole) = (reading.prompt(), reading.rest());
         let budget = match self.max_batched_tokens {
             Some(tokens) => tokens,
             None if self.model.starts_with("MiniMax") && gpu.arch == Arch::Blackwell => {
@@ -156,10 +213,10 @@ impl Serving {
             None => default_budget(gpu),
         };
         // Most steps only decode; prompts come whole, as far as the budget allows.
-        let whole = (scale * self.isl? - cached).max(1.0);
         let chunk = whole.max(prompt).min((budget - decodes).max(1.0));
         let share = (prompt / chunk).min(1.0);
-        let decoding = Work { decodes: round(decodes), context: round(context), ..Work::default() };
+        let decoding =
+            Work { decodes: round(decodes), context: round(reading.context()), ..Work::default() };
         let both = Work {
             chunk: round(chunk),
             before: round(cached + (whole - chunk).max(0.0) / 2.0) - 1,
@@ -177,17 +234,23 @@ impl Serving {
             layout: format!("tp{} ep{}", self.tp, self.ep.unwrap_or(1.0)),
             lengths: format!("{:?} {:?} {}", self.isl, self.osl, self.origin),
             states_ranks: self.dp.is_some(),
-            measured: self.itl_mean_ms?,
+            measured: itl,
             steps,
-            gemm_efficiency: from_tables(presets::lookup(gpu, weights)),
+            kept: kept(presets::lookup(gpu, weights)),
+            cached: self.origin == "BLIS",
             work: both,
         })
     }
 }
 
-/// The efficiency of multiplying weights, of a preset that rests on kernel tables.
-pub fn from_tables(preset: &Preset) -> Option<f64> {
-    (preset.n_kernel_steps > 0).then_some(preset.e_c)
+/// What the fit keeps of a preset: the efficiency of multiplying weights where kernel tables tell
+/// it, and at 16 bits that of the link, because no prompt of those runs is prefilled: they send too
+/// little for the link to matter.
+pub fn kept(preset: &Preset) -> Kept {
+    let told = preset.n_kernel_steps > 0;
+    let of_all = presets::all().iter().find(|other| other.id == "joint/16").unwrap_or(preset);
+    let e_n = if told { preset.e_n } else { of_all.e_n };
+    Kept { e_c: told.then_some(preset.e_c), e_n: (preset.weight_bits == 16).then_some(e_n) }
 }
 
 /// A mean count, at least 1.
@@ -207,6 +270,7 @@ struct KernelStep {
     batch: u64,
     context: u64,
     attn_ms: f64,
+    step_ms: f64,
 }
 
 /// Time of a layer's attention kernel that no context changes, in ms; the fixed time of a layer
@@ -214,7 +278,7 @@ struct KernelStep {
 const KERNEL_START_MS: f64 = 0.014;
 
 impl KernelStep {
-    fn step(&self) -> Option<TableStep> {
+    fn step(&self, neutral: &'static Preset) -> Option<TableStep> {
         let (name, text) = self.model.rsplit_once('-')?;
         let weights = precision(name, if text == "mxfp4" { "fp4" } else { text })?;
         let (gpu, model) = (gpus::find(&self.system).ok()?, models::find(name).ok()?);
@@ -227,7 +291,9 @@ impl KernelStep {
             chunk: if prefills { self.new_tokens } else { 0 },
             before: if prefills { self.past_tokens } else { 0 },
         };
-        let cost = deployment.cost(presets::lookup(gpu, weights))?;
+        let preset = presets::lookup(gpu, weights);
+        let cost = deployment.cost(preset)?;
+        let terms = deployment.terms(&deployment.cost(neutral)?, &cost, &work);
         let kv_ms = cost.cost(&load(&cost, &work)).kv_ms;
         let start = KERNEL_START_MS * deployment.model.layers as f64;
         Some(TableStep {
@@ -236,6 +302,8 @@ impl KernelStep {
             model: deployment.model.name,
             work,
             attention: (!prefills).then(|| (kv_ms + start) / self.attn_ms),
+            whole: Some((self.step_ms, terms)),
+            kept: kept(preset),
         })
     }
 }
@@ -265,6 +333,8 @@ impl Composed {
                 before: self.prefill_ctx,
             },
             attention: None,
+            whole: None,
+            kept: Kept::default(),
         })
     }
 }
@@ -280,9 +350,9 @@ pub fn serving(folder: &Path, neutral: &'static Preset) -> Rows<Row> {
 }
 
 /// The steps of the kernel tables.
-pub fn tables(folder: &Path) -> Rows<TableStep> {
+pub fn tables(folder: &Path, neutral: &'static Preset) -> Rows<TableStep> {
     let kernel: Vec<KernelStep> = read(folder, "kernel_model_steps.csv")?;
     let composed: Vec<Composed> = read(folder, "steps_composed.csv")?;
-    let steps = kernel.iter().filter_map(KernelStep::step);
+    let steps = kernel.iter().filter_map(|step| step.step(neutral));
     Ok(steps.chain(composed.iter().filter_map(Composed::step)).collect())
 }

@@ -10,7 +10,7 @@ use tonnage::config::presets::{self, Level, Measured, Preset};
 
 use super::fit::Fit;
 use super::report::Errors;
-use super::rows::{Row, TableStep, from_tables};
+use super::rows::{Row, TableStep, kept};
 use super::terms::{Constants, Work};
 
 const FORMATS: [WeightPrecision; 5] = [
@@ -20,6 +20,9 @@ const FORMATS: [WeightPrecision; 5] = [
     WeightPrecision::Mxfp4,
     WeightPrecision::Int4,
 ];
+
+/// By how many percent the error must be smaller for a preset to be replaced.
+const WORTHWHILE: f64 = 0.5;
 
 /// The GPUs and formats that a preset stands for.
 struct Scope<'a> {
@@ -61,29 +64,6 @@ impl Scope<'_> {
     }
 }
 
-/// With fewer runs left out, their error says little.
-const RUNS_MIN: usize = 10;
-
-/// Whether the fit tells models that it has not seen better than the preset did: by the preset's
-/// own runs, or where it has none by those of its architecture. A preset on composed steps rests on
-/// what this fit does not see, and stays.
-fn is_better(preset: &Preset, models: &[(&Row, f64)]) -> bool {
-    if preset.n_composed_steps > 0 || preset.level == Level::Joint {
-        return false;
-    }
-    let beats = |preset: &Preset| {
-        let errors = Scope { preset }.errors(models)?;
-        Some(errors.count >= RUNS_MIN && errors.mean < preset.loo_itl_mape_pct?)
-    };
-    let of_arch = || {
-        let arch = Scope { preset }.arch()?;
-        beats(presets::all().iter().find(|other| {
-            other.name == arch && other.weight_bits == preset.weight_bits && other.format.is_empty()
-        })?)
-    };
-    beats(preset).or_else(of_arch).unwrap_or(false)
-}
-
 fn digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().expect("a number that was just written")
 }
@@ -92,14 +72,44 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-struct Output<'a> {
-    rows: &'a [Row],
-    fit: &'a Fit,
-    in_sample: &'a [(&'a Row, f64)],
-    models: &'a [(&'a Row, f64)],
+/// A fit, and how far it is off.
+pub struct Output<'a> {
+    pub rows: &'a [Row],
+    pub tables: &'a [TableStep],
+    pub fit: &'a Fit,
+    pub in_sample: &'a [(&'a Row, f64)],
+    /// Errors of rows whose model was left out.
+    pub models: &'a [(&'a Row, f64)],
 }
 
 impl Output<'_> {
+    /// Whether the fit takes the place of a preset: if it tells models that it has not seen better
+    /// than the preset did, by the preset's own runs, or where it has none by those of its
+    /// architecture. Where all prompts of these runs are in the cache it does in any case: presets
+    /// that took them for prefilled rest on work that was never done. A preset on composed steps
+    /// rests on what this fit does not see, and stays.
+    fn is_better(&self, preset: &Preset) -> bool {
+        if preset.n_composed_steps > 0 || preset.level == Level::Joint {
+            return false;
+        }
+        let beats = |preset: &Preset| {
+            let scope = Scope { preset };
+            let left = scope.errors(self.models)?;
+            let mut own = self.rows.iter().filter(|row| scope.covers(row.gpu, row.weights));
+            let told = preset.loo_itl_mape_pct?;
+            Some(left.mean + WORTHWHILE < told || own.all(|row| row.cached))
+        };
+        let of_arch = || {
+            let arch = Scope { preset }.arch()?;
+            beats(presets::all().iter().find(|other| {
+                other.name == arch
+                    && other.weight_bits == preset.weight_bits
+                    && other.format == preset.format
+            })?)
+        };
+        beats(preset).or_else(of_arch).unwrap_or(false)
+    }
+
     /// The preset with the constants of the fit for one format.
     fn fitted(&self, old: &Preset, weights: WeightPrecision) -> Option<Preset> {
         let arch = Scope { preset: old }.arch()?;
@@ -112,8 +122,10 @@ impl Output<'_> {
         }
         let Constants(constants) = self.fit.constants(arch, weights.name());
         let [e_m, e_x, e_c, e_n, t0, layer, moe_layer, sequence, t_ar] = constants.map(digits);
-        (preset.e_m, preset.e_x, preset.e_n) = (e_m, e_x, e_n);
-        preset.e_c = from_tables(old).unwrap_or(e_c);
+        (preset.e_m, preset.e_x) = (e_m, e_x);
+        let kept = kept(old);
+        preset.e_c = kept.e_c.unwrap_or(e_c);
+        preset.e_n = kept.e_n.unwrap_or(e_n);
         (preset.t0_ms, preset.layer_us, preset.moe_layer_us) = (t0, layer, moe_layer);
         (preset.sequence_us, preset.all_reduce_us) = (sequence, t_ar);
         let scope = Scope { preset: &preset };
@@ -138,19 +150,35 @@ impl Output<'_> {
 
     fn presets(&self) -> Vec<Preset> {
         let mut list = Vec::new();
-        for old in presets::all().iter().filter(|preset| preset.format.is_empty()) {
-            let of_bits = FORMATS.iter().filter(|format| format.bits() == old.weight_bits);
-            let better = is_better(old, self.models);
-            let new: Vec<Preset> =
-                of_bits.filter(|_| better).filter_map(|format| self.fitted(old, *format)).collect();
-            // A row of 4 bits also stands for formats that were not measured.
-            if new.is_empty() || old.weight_bits == 4 {
+        for old in presets::all() {
+            let formats = FORMATS.iter().filter(|format| format.bits() == old.weight_bits);
+            let formats: Vec<WeightPrecision> = formats
+                .copied()
+                .filter(|format| match old.format.as_str() {
+                    // A row of 4 bits stands for formats that have none of their own.
+                    "" => old.weight_bits != 4 || !has_row(old, *format),
+                    own => own == format.name(),
+                })
+                .collect();
+            let better = self.is_better(old);
+            let new: Vec<Preset> = formats
+                .into_iter()
+                .filter(|_| better)
+                .filter_map(|format| self.fitted(old, format))
+                .collect();
+            if new.is_empty() || (old.weight_bits == 4 && old.format.is_empty()) {
                 list.push(old.clone());
             }
             list.extend(new);
         }
         list
     }
+}
+
+/// Whether a preset has one beside it for this format alone.
+fn has_row(preset: &Preset, format: WeightPrecision) -> bool {
+    let alike = |other: &&Preset| (&other.name, other.level) == (&preset.name, preset.level);
+    presets::all().iter().filter(alike).any(|other| other.format == format.name())
 }
 
 fn measured(id: &str, source: &str, works: &[Work]) -> Option<Measured> {
@@ -174,23 +202,16 @@ fn measured(id: &str, source: &str, works: &[Work]) -> Option<Measured> {
 }
 
 /// Writes both tables into a folder.
-pub fn write(
-    folder: &Path,
-    rows: &[Row],
-    tables: &[TableStep],
-    fit: &Fit,
-    in_sample: &[(&Row, f64)],
-    models: &[(&Row, f64)],
-) -> Result<(), Box<dyn Error>> {
-    let list = Output { rows, fit, in_sample, models }.presets();
+pub fn write(folder: &Path, output: &Output) -> Result<(), Box<dyn Error>> {
+    let list = output.presets();
     let mut out = csv::Writer::from_path(folder.join("presets.csv"))?;
     let mut ranges = csv::Writer::from_path(folder.join("measured.csv"))?;
     for preset in &list {
         out.serialize(preset)?;
         let scope = Scope { preset };
-        let served = rows.iter().filter(|row| scope.covers(row.gpu, row.weights));
+        let served = output.rows.iter().filter(|row| scope.covers(row.gpu, row.weights));
         let served: Vec<Work> = served.map(|row| row.work).collect();
-        let tabled = tables.iter().filter(|step| scope.covers(step.gpu, step.weights));
+        let tabled = output.tables.iter().filter(|step| scope.covers(step.gpu, step.weights));
         let tabled: Vec<Work> = tabled.map(|step| step.work).collect();
         for range in
             [measured(&preset.id, "serving", &served), measured(&preset.id, "tables", &tabled)]

@@ -35,10 +35,18 @@ impl Constants {
     }
 }
 
+/// Constants that are known from elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept {
+    pub e_c: Option<f64>,
+    pub e_n: Option<f64>,
+}
+
 impl Constants {
-    /// The same with another efficiency of multiplying weights.
-    pub fn with_e_c(mut self, e_c: f64) -> Self {
-        self.0[2] = e_c;
+    /// The same but for those that are known.
+    pub fn with(mut self, kept: Kept) -> Self {
+        self.0[2] = kept.e_c.unwrap_or(self.0[2]);
+        self.0[3] = kept.e_n.unwrap_or(self.0[3]);
         self
     }
 }

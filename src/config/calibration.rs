@@ -65,6 +65,14 @@ impl Fit {
     pub fn expected_error(&self) -> f64 {
         self.error_left_out.unwrap_or(self.error_before)
     }
+
+    /// How far off step times may be: the wider side of the band, at most `most`; none in a file
+    /// that names no band.
+    #[must_use]
+    pub fn step_time_band(&self, most: f64) -> Option<f64> {
+        let wider = self.band_low.abs().max(self.band_high.abs());
+        (wider > 0.0).then_some(wider.min(most))
+    }
 }
 
 /// Every key of a calibration file, with its meaning.
@@ -251,6 +259,14 @@ mod tests {
         assert_eq!(Calibration::parse(&text, "c.toml"), Ok(example()));
         let keys = KEYS.iter().map(|(key, _)| key.rsplit('.').next().unwrap());
         assert!(keys.into_iter().all(|key| text.contains(&format!("{key} = "))), "{text}");
+    }
+
+    #[test]
+    fn the_wider_side_of_the_band_counts() {
+        let fit = example().fit;
+        assert_eq!(fit.step_time_band(0.5), Some(0.05));
+        assert_eq!(Fit { band_low: -0.7, ..fit }.step_time_band(0.5), Some(0.5));
+        assert_eq!(Fit::default().step_time_band(0.5), None);
     }
 
     #[test]

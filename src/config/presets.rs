@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(
             text,
             "preset H100/8 (this GPU): 51 serving runs, 832 kernel-table steps; mean ITL error \
-             4.2 % on them, 11.7 % on models left out"
+             4.1 % on them, 6.3 % on models left out"
         );
         let text = lookup(gpus::find("mi300x").unwrap(), Bits16).to_string();
         assert!(text.contains("all GPUs of the fit, not this one"), "{text}");

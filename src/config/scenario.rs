@@ -93,7 +93,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("slo.targets", "list of targets such as `p95 ttft <= 10 s`"),
     ("size.max_replicas", "where the search of `size` gives up; 256"),
     ("size.seeds", "runs of each fleet, from run.seed on; every one must meet the targets; 1"),
-    ("size.step_time_band", "how far off step times may be, for the answer's band; 0.1"),
+    ("size.step_time_band", "how far off step times may be: the calibration's band, else 0.1"),
     ("plot.x", "key of [candidates] on the axis of `tonnage plot`; the one with most values"),
     ("plot.by", "key of [candidates] whose values are lines; the other one"),
     ("plot.panels", "list of what is drawn, from top to bottom; hit, throughput, task"),
@@ -272,12 +272,14 @@ impl Scenario {
         }
         let replicas = document.whole("fleet.replicas", 1, MAX_REPLICAS)?.unwrap_or(1) as u32;
         let router = router::read_kind(&document)?;
+        let calibration = read_calibration(&document, &serving)?;
+        let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
         Ok(Self {
             name: document.text("name")?.unwrap_or_else(|| file.to_owned()),
             description: document.text("description")?.unwrap_or_default(),
             trace: read_trace_path(&document)?,
             generated,
-            calibration: read_calibration(&document, &serving)?,
+            calibration,
             replicas,
             router,
             routing: Routing::read(&document, router, replicas)?,
@@ -299,7 +301,7 @@ impl Scenario {
             max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
                 as u32,
             seeds: document.whole("size.seeds", 1, MAX_SEEDS)?.unwrap_or(1) as u32,
-            step_time_band: document.number("size.step_time_band", 0.0, 0.5)?.unwrap_or(0.1),
+            step_time_band,
             candidates: Axis::of_document(&document, &settable)?,
             drawing: Drawing::read(&document)?,
             price: prices::read(&document, &serving)?,
@@ -326,6 +328,18 @@ fn read_seconds(document: &Document, key: &str, default: f64) -> Result<Span> {
 
 fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {
     Ok(document.text("trace")?.filter(|name| name != "bundled").map(PathBuf::from))
+}
+
+/// The largest step-time band.
+const MAX_STEP_TIME_BAND: f64 = 0.5;
+/// The band of step times that nobody measured.
+const STEP_TIME_BAND: f64 = 0.1;
+
+/// As given, else that of the calibration.
+fn read_step_time_band(document: &Document, calibration: Option<&Calibration>) -> Result<f64> {
+    let given = document.number("size.step_time_band", 0.0, MAX_STEP_TIME_BAND)?;
+    let fitted = calibration.and_then(|found| found.fit.step_time_band(MAX_STEP_TIME_BAND));
+    Ok(given.or(fitted).unwrap_or(STEP_TIME_BAND))
 }
 
 fn read_calibration(document: &Document, serving: &Serving) -> Result<Option<Calibration>> {

@@ -5,22 +5,9 @@ use serde_json::{Value, json};
 
 use super::numbers::{grouped, percent, short};
 use crate::config::calibration::Fit;
-use crate::config::presets::Preset;
+use crate::config::presets::{Measured, Preset};
 use crate::sizing::case::Case;
 use crate::sizing::figures::Figures;
-
-/// The largest batch and the longest context of one kind of measurement.
-struct Reach {
-    seqs: f64,
-    context: u64,
-}
-
-/// Serving runs: the runs with known concurrency behind the presets.
-const SERVING: Reach = Reach { seqs: 990.0, context: 10_000 };
-/// Steps from kernel tables.
-const KERNEL_TABLES: Reach = Reach { seqs: 128.0, context: 131_072 };
-/// Steps composed of measured layers.
-const COMPOSED: Reach = Reach { seqs: 256.0, context: 16_384 };
 
 /// What is to be said of one simulated fleet.
 pub(super) struct Trust<'a> {
@@ -117,15 +104,37 @@ impl<'a> Trust<'a> {
     }
 }
 
-/// What the measurements behind a preset reach.
+/// Between which batches and contexts lie the measurements behind a preset, of both kinds.
 fn measured(preset: &Preset) -> ((f64, f64), (u64, u64)) {
-    let kinds = [
-        (preset.n_serving, SERVING),
-        (preset.n_kernel_steps, KERNEL_TABLES),
-        (preset.n_composed_steps, COMPOSED),
-    ];
-    let used = kinds.iter().filter(|(count, _)| *count > 0).map(|(_, reach)| reach);
-    let seqs = used.clone().map(|reach| reach.seqs).fold(0.0, f64::max);
-    let context = used.map(|reach| reach.context).max().unwrap_or(0);
-    ((1.0, seqs), (1, context))
+    let kinds = ["serving", "tables"].map(|source| preset.measured(source));
+    let known = kinds.iter().flatten();
+    let least = |of: fn(&Measured) -> u64| known.clone().map(|range| of(range)).min().unwrap_or(0);
+    let most = |of: fn(&Measured) -> u64| known.clone().map(|range| of(range)).max().unwrap_or(0);
+    let seqs = (least(|range| range.decode_seqs_min), most(|range| range.decode_seqs_max));
+    let contexts = (least(|range| range.context_min), most(|range| range.context_max));
+    ((seqs.0 as f64, seqs.1 as f64), contexts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::presets;
+
+    #[test]
+    fn every_preset_says_what_was_measured() {
+        for preset in presets::all() {
+            let (seqs, contexts) = measured(preset);
+            let rows = preset.n_serving + preset.n_kernel_steps + preset.n_composed_steps;
+            if rows == 0 {
+                // All of it is borrowed: everything is beyond.
+                assert_eq!((seqs, contexts), ((0.0, 0.0), (0, 0)), "{}", preset.id);
+                continue;
+            }
+            assert!(seqs.0 >= 1.0 && seqs.0 < seqs.1, "{}", preset.id);
+            assert!(contexts.0 >= 1 && contexts.0 <= contexts.1, "{}", preset.id);
+        }
+        let h100 = presets::all().iter().find(|preset| preset.id == "H100/16").unwrap();
+        // Kernel tables: longer contexts and larger batches than any serving run had.
+        assert_eq!(measured(h100), ((1.0, 128.0), (128, 131_072)));
+    }
 }

@@ -35,7 +35,7 @@ pub const OPTIONAL: &[Column] = &[
     ("num_gpu_blocks", "KV blocks from the engine's log; computed"),
     ("gpu_memory_utilization", "--gpu-memory-utilization; 0.9 before vLLM 0.21, then 0.92"),
     ("length_min_share", "shortest length as a share of isl and osl, uniform up to 1; 1"),
-    ("requests", "requests of the run; 10 x concurrency, or 120 s of the rate"),
+    ("requests", "requests of the run; 10 x concurrency, or 600 s of the rate"),
     ("distinct_prompts", "so many prompts take turns; every request has its own"),
     ("warmup_requests", "the first of these, left out of the means; 0"),
     ("concurrency_known", "0: the concurrency is not that of the client"),

@@ -232,7 +232,7 @@ fn points_that_do_not_agree_are_refused_and_nothing_is_written() {
 #[test]
 fn a_scenario_names_its_calibration() {
     let folder = TempDir::new().unwrap();
-    let path = table(&folder, &[(1, 8.0, 30.0), (16, 9.5, 60.0), (64, 14.0, 150.0)]);
+    let path = table(&folder, &[(1, 7.5, 30.0), (16, 9.0, 60.0), (64, 15.5, 150.0)]);
     let out = folder.path().join("c.toml");
     stdout(&["calibrate", path.to_str().unwrap(), "-o", out.to_str().unwrap()]);
     let scenario = folder.path().join("s.toml");

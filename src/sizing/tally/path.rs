@@ -257,6 +257,7 @@ mod tests {
             prefilled: Tokens(prompt - cached),
             preemptions: 0,
             lost: Tokens::ZERO,
+            losses: 0,
             place: Default::default(),
             outcome: CallOutcome::Completed,
             compacted: false,
