@@ -9,6 +9,7 @@ use tonnage::trace::canonical::{self, Writer};
 use tonnage::trace::import::{Job, Options, weka};
 
 /// One row of the table.
+#[derive(Clone, Copy)]
 pub struct Work {
     /// Its name, also on the command line.
     pub name: &'static str,

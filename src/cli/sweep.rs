@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -150,9 +151,9 @@ impl Traces {
         for cell in plan.cells.iter().filter(|cell| cell.hash.is_some()) {
             let scenario = scenario_of(plan, cell, |more| written.scenario(more))?;
             let kind = kind(&scenario);
-            if !bases.contains_key(&kind) {
-                let held = &self.0[&kind];
-                bases.insert(kind, (written.case(scenario, &held.source, &held.trace)?, held));
+            let held = &self.0[&kind];
+            if let Entry::Vacant(place) = bases.entry(kind) {
+                place.insert((written.case(scenario, &held.source, &held.trace)?, held));
             }
         }
         if bases.is_empty() {

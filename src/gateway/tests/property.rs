@@ -116,8 +116,9 @@ proptest! {
         let mut ends = BTreeMap::new();
         for (_, effect) in &rig.log {
             let ended = match effect {
-                Effect::Answered { call } | Effect::Forgotten { call } => Some(*call),
-                Effect::Refused { call, .. } => Some(*call),
+                Effect::Answered { call }
+                | Effect::Forgotten { call }
+                | Effect::Refused { call, .. } => Some(*call),
                 _ => None,
             };
             if let Some(call) = ended {

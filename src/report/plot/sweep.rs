@@ -301,8 +301,8 @@ fn quantity_of(column: &str) -> Quantity {
         _ if column.starts_with("latency.stretch") => Quantity::Number,
         _ if column.starts_with("latency.") => Quantity::Seconds,
         _ if column.starts_with("hit.") && !column.ends_with(".calls") => Quantity::Share,
-        "gpu.idle" | "gpu.decode_share" | "gpu.prefill_share" => Quantity::Share,
-        "kv.p50" | "kv.p95" | "kv.max" | "kv.above_95" => Quantity::Share,
+        "gpu.idle" | "gpu.decode_share" | "gpu.prefill_share" | "kv.p50" | "kv.p95" | "kv.max"
+        | "kv.above_95" => Quantity::Share,
         _ => Quantity::Number,
     }
 }
