@@ -12,7 +12,9 @@ fn json(folder: &std::path::Path, args: &[&str], threads: &str) -> Value {
 
 fn lever<'a>(explained: &'a Value, name: &str) -> &'a Value {
     let levers = explained["levers"].as_array().unwrap();
-    levers.iter().find(|lever| lever["name"] == name).unwrap_or_else(|| panic!("{name}"))
+    let found = levers.iter().find(|lever| lever["name"] == name);
+    assert!(found.is_some(), "{name}");
+    found.unwrap()
 }
 
 #[test]

@@ -40,6 +40,10 @@ impl Profile {
                 return Err(in_scenario(error, name));
             }
         }
+        if self.number(Key::Switch) > 0.0 && self.other_model.is_none() {
+            let error = Error::new(format!("the profile {} has no other model", self.name));
+            return Err(in_scenario(error, Key::Switch.spec().name));
+        }
         Ok(self)
     }
 
@@ -116,10 +120,8 @@ mod tests {
             (&[("gap.usr.times", 4.0)][..], "did you mean `gap.user`?"),
             (&[("models.switch", 1.5)], "from 0 to 1"),
             (&[("models.switch.times", 2.0)], "set it instead"),
-            (
-                &[("prompt.replaced", 0.2), ("prompt.volatile_at", 9.0)],
-                "profile.prompt.volatile_at",
-            ),
+            (&[("prompt.volatile_at", 9.0)], "profile.prompt.volatile_at: it has no effect"),
+            (&[("prompt.replaced", 0.2)], "profile.prompt.replaced_tokens"),
         ] {
             let error = adjusted(changes).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
