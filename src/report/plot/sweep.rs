@@ -279,7 +279,7 @@ impl<'a> Layout<'a> {
 
 /// The places of a key's values: numbers where they are, names one after another.
 fn places<'a>(key: &str, values: Vec<&'a str>) -> (Vec<(&'a str, f64)>, Axis) {
-    let label = key.replace('_', " ");
+    let label = key.to_owned();
     let numbers: Option<Vec<f64>> = values.iter().map(|value| value.parse().ok()).collect();
     match numbers {
         Some(numbers) => {
