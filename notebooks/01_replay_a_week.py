@@ -10,7 +10,7 @@
 # # Replay a week
 #
 # A week of twenty people with coding agents, made from the `copilot` profile and replayed on one
-# replica. With traffic of your own, put the trace of `tonnage import` in place of the generated one.
+# replica. With traffic of your own, put the trace of `tonnage import` in its place.
 
 # %%
 import pandas as pd
@@ -69,10 +69,10 @@ with figure(folder / "week.png", "Calls of a week by hour") as axes:
 # %% [markdown]
 # ## Where prompts hit
 #
-# Within a turn nearly everything is cached; after a human's pause less, because others came between.
+# Within a turn nearly everything is cached; after a human's pause less, as others came between.
 
 # %%
-segments = pd.DataFrame(figures["hit"]["segments"]).set_index("segment")
+segments = pd.DataFrame(figures["hit"]["segments"]).set_index("name")
 print(segments.to_string(float_format="{:.3f}".format))
 assert segments.hit["later_calls"] > segments.hit["turn_boundary"]
 assert (segments.hit <= segments.infinite_cache + 1e-12).all(), "no cache beats an infinite one"

@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Sweep GPU counts
 #
-# How much work does a replica more do, and does a router that forgets undo it? Every combination of
-# replicas and router under three seeds; cells that are done are kept, so that a second run is quick.
+# How much work does a replica more do, and does a router that forgets undo it? Every combination
+# of replicas and router under three seeds; cells that are done are kept: a second run is quick.
 
 # %%
 import pandas as pd
@@ -43,8 +43,8 @@ means = results.groupby(keys)[list(columns)].mean().rename(columns=columns)
 print(means.to_string(float_format="{:.3f}".format))
 
 # %% [markdown]
-# With one replica there is nothing to choose: both routers give the same figures. With more, session
-# affinity keeps the cache.
+# With one replica there is nothing to choose: both routers give the same figures. With more,
+# session affinity keeps the cache.
 
 # %%
 affinity, random = means.loc["session_affinity"], means.loc["random"]

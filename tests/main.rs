@@ -24,6 +24,7 @@ mod main {
     mod memory;
     mod model_config;
     #[cfg(feature = "postgres")]
+    mod notebooks;
     mod postgres;
     mod property;
     mod reference;
