@@ -333,7 +333,7 @@ const HEADER_KEYS: [&str; 12] = [
 fn json_has_its_keys() {
     let folder = folder(SCENARIO, TRACE);
     let replay = json(folder.path(), &["replay", "s.toml", "--json", "--seed", "7"]);
-    assert_eq!(keys(&replay), [&HEADER_KEYS[..], &["fleet", "formulas"]].concat());
+    assert_eq!(keys(&replay), [&HEADER_KEYS[..], &["fleet", "binds", "formulas"]].concat());
     assert_eq!((&replay["scenario"], &replay["seed"]), (&"small".into(), &7.into()));
     assert_eq!((&replay["trace"]["sessions"], &replay["trace"]["calls"]), (&2.into(), &4.into()));
     let fleet = &replay["fleet"];
@@ -353,6 +353,7 @@ fn json_has_its_keys() {
         "preemptions",
         "kv",
         "gpu",
+        "time",
         "throughput",
         "burst",
         "cost",
