@@ -9,6 +9,7 @@ pub mod gateway;
 pub mod generated;
 pub mod geometry;
 pub mod gpus;
+mod keys;
 pub mod litellm;
 pub mod memory;
 pub mod model_config;

@@ -11,7 +11,10 @@ use toml::de::{DeTable, DeValue};
 use crate::diag::{Error, Place, Result};
 
 /// Sections whose keys are the user's own names.
-const OWN_NAMES: [&str; 3] = ["models.", "prices.", "profile."];
+const OWN_NAMES: [&str; 5] =
+    ["models.", "prices.", "profile.", "gateway.environment.", "gateway.limits."];
+/// Sections whose keys are never meant by their name alone: they have names of other sections.
+const FULL_NAMES: [&str; 2] = ["gateway.", "autoscale."];
 
 /// A document as a flat list: `section.key` to value.
 #[derive(Clone, Debug, Default)]
@@ -136,15 +139,16 @@ impl Document {
     /// That key, with the nearest known one.
     pub fn check_keys(&self, known: &[&str], free_sections: &[&str]) -> Result<()> {
         for (key, entry) in &self.entries {
-            let section = key.split_once('.').map(|(section, _)| section);
+            let is_free = |section: &&str| {
+                key.strip_prefix(*section).is_some_and(|rest| rest.starts_with('.'))
+            };
             let prefix = format!("{key}.");
             let is_section = known.iter().any(|known| known.starts_with(&prefix))
                 || free_sections.contains(&key.as_str());
             if entry.value.is_table() && is_section {
                 continue;
             }
-            if known.contains(&key.as_str()) || section.is_some_and(|s| free_sections.contains(&s))
-            {
+            if known.contains(&key.as_str()) || free_sections.iter().any(|free| is_free(free)) {
                 continue;
             }
             return Err(self.unknown(key, known));
@@ -353,7 +357,10 @@ pub fn full_name(key: &str, known: &[&str]) -> Result<String> {
     if known.contains(&key) || OWN_NAMES.iter().any(|section| key.starts_with(section)) {
         return Ok(key.to_owned());
     }
-    let same_leaf: Vec<&str> = known.iter().copied().filter(|name| leaf(name) == key).collect();
+    let by_leaf = |name: &&str| {
+        leaf(name) == key && !FULL_NAMES.iter().any(|section| name.starts_with(section))
+    };
+    let same_leaf: Vec<&str> = known.iter().copied().filter(by_leaf).collect();
     match same_leaf.as_slice() {
         [only] => Ok((*only).to_owned()),
         [] => Err(unknown_key(key, known).in_field("--set")),

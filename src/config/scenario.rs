@@ -12,6 +12,7 @@ use super::calibration::Calibration;
 use super::drawing::Drawing;
 use super::faults::{self, FleetEvent};
 use super::generated::{self, Generated};
+pub use super::keys::KEYS;
 use super::prices;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 pub use super::router::RouterKind;
@@ -23,90 +24,6 @@ use crate::diag::{Error, Place, Result};
 use crate::document::Document;
 use crate::trace::record::Name;
 use crate::units::Span;
-
-/// Every key of a scenario, with its meaning and its default.
-pub const KEYS: &[(&str, &str)] = &[
-    ("name", "what the report calls it"),
-    ("description", "free text"),
-    ("calibration", "file of `tonnage calibrate`, relative to the scenario; none (default)"),
-    ("trace", "trace file, relative to the scenario; `bundled` (default) is the built-in one"),
-    ("engine.model", "name in the catalogue or path of a config.json"),
-    ("engine.gpu", "GPU of the catalogue, such as h100-sxm"),
-    ("engine.vllm_serve", "a `vllm serve` command line, in place of the keys that are its flags"),
-    ("engine.vllm_log", "the line of vLLM's log that gives the size of the KV cache"),
-    ("engine.tensor_parallel_size", "GPUs of one replica; 1"),
-    ("engine.quantization", "weights: bf16, fp8, ...; the model's own"),
-    ("engine.kv_cache_dtype", "auto (the model's), bf16, fp8; auto"),
-    ("engine.max_model_len", "prompt and output together, in tokens; the model's own"),
-    ("engine.block_size", "tokens in a KV block; 16"),
-    ("engine.gpu_memory_utilization", "share of GPU memory that vLLM may take; 0.92"),
-    ("engine.num_gpu_blocks_override", "KV blocks, in place of the computed number"),
-    ("engine.max_num_batched_tokens", "token budget of a step; vLLM's default for the GPU"),
-    ("engine.max_num_seqs", "most running requests; vLLM's default for the GPU"),
-    ("engine.long_prefill_token_threshold", "most tokens of one request in a step; 0 = no cap"),
-    ("engine.enable_prefix_caching", "keep computed blocks for later requests; true"),
-    ("engine.scheduling_policy", "fcfs or priority; fcfs"),
-    ("engine.watermark", "share of the pool left free by admissions; 0"),
-    ("engine.scheduler_reserve_full_isl", "admit only what fits whole; true"),
-    ("engine.async_scheduling", "schedule a step while the one before it runs; true"),
-    ("engine.vllm_version", "whose scheduler decides: 0.29 or 0.33; 0.29"),
-    ("engine.max_num_queued_reqs", "unfinished requests from which on a 503 comes; no limit"),
-    ("engine.max_num_queued_tokens", "waiting prompt tokens from which on a 503 comes; no limit"),
-    ("fleet.replicas", "engines behind the router; 1"),
-    ("fleet.router", "session_affinity (default), random, ...: see `docs/routers.md`"),
-    ("fleet.on_overflow", "prompt and output beyond max_model_len: reject (default) or compact"),
-    ("router.pins", "sessions that session_affinity remembers, by worker; 200 with any pin key"),
-    ("router.pin_ttl_s", "seconds after its last use that a session is forgotten; 3600"),
-    ("router.workers", "gateway workers, which calls reach at random; 1"),
-    ("router.shared_pins", "whether the workers remember sessions together; false"),
-    ("router.prefill_weight", "what an uncached token weighs against one of load; 1"),
-    ("router.remembered_tokens", "tokens a replica that the approximate router recalls; no limit"),
-    ("router.remembered_s", "seconds after they were sent that it forgets them; 120"),
-    ("router.release_uncached_tokens", "sticky: uncached tokens waiting that let a session go"),
-    ("router.release_margin", "sticky: calls above the least loaded that let a session go; 8"),
-    ("router.weights", "simple_shuffle: list of weights, one a replica; all alike"),
-    ("router.latency", "latency_based: ttft or per_token; ttft"),
-    ("events", "tables [[events]]: replicas lost, drained, added, updated; see `docs/routers.md`"),
-    ("load.kind", "trace (default), developers or sessions_per_hour"),
-    ("load.developers", "people, each playing one session after another"),
-    ("load.pause_median_s", "a developer's pause between sessions, median; 600"),
-    ("load.pause_sigma", "deviation of its logarithm; 1"),
-    ("load.sessions_per_hour", "rate of session starts"),
-    ("load.arrival_cv", "coefficient of variation between starts; 1 = Poisson, more is bursty"),
-    ("workload.from_s", "seconds of the trace from which on it is played; 0"),
-    ("workload.to_s", "up to these; the end of the trace"),
-    ("workload.sample", "share of the sessions that is played, with tenants in proportion; 1"),
-    ("workload.scale", "sessions over those of the trace: clones, or fewer; 1"),
-    ("workload.jitter_s", "a clone starts up to so much earlier or later; 300"),
-    ("workload.time_compression", "session starts so many times closer together; 1"),
-    ("workload.open_loop", "every call at its recorded time, whatever it waits for; false"),
-    ("generate.profile", "built-in profile or NAME.toml: its sessions, made while they are played"),
-    ("generate.sessions", "sessions to make, at a steady rate; 1000"),
-    ("generate.per_hour", "sessions that start in an hour; 60"),
-    ("generate.users", "people who start them; 100"),
-    ("generate.people", "instead: people who work at the hours of the profile"),
-    ("generate.days", "days that they work; 7"),
-    ("generate.assume_tps", "tokens per second in the recorded times; 60"),
-    ("run.seed", "seed of every random choice; 1"),
-    ("run.warmup_s", "left out of every figure; 1800, or 0 for load.kind trace"),
-    ("run.window_s", "measured after the warm-up; 7200, or until the end for load.kind trace"),
-    ("slo.targets", "list of targets such as `p95 ttft <= 10 s`"),
-    ("size.max_replicas", "where the search of `size` gives up; 256"),
-    ("size.seeds", "runs of each fleet, from run.seed on; every one must meet the targets; 1"),
-    ("size.step_time_band", "how far off step times may be: the calibration's band, else 0.1"),
-    ("plot.x", "key of [candidates] on the axis of `tonnage plot`; the one with most values"),
-    ("plot.by", "key of [candidates] whose values are lines; the other one"),
-    ("plot.panels", "list of what is drawn, from top to bottom; hit, throughput, task"),
-    ("plot.title", "title of the plot; what its first panel shows, in words"),
-    ("plot.subtitle", "what stands below the title; nothing"),
-    ("cost.usd_per_gpu_hour", "price; the low end of the GPU table"),
-    ("client.max_retries", "times that a client asks again after a 503; 2"),
-    ("client.retry_base_s", "its first wait, which doubles each time; 0.5"),
-    ("client.retry_max_s", "its longest wait; 8"),
-    ("api.request_ms", "host time of a request before its queue; 8"),
-    ("api.prompt_token_us", "the same per prompt token; 2"),
-    ("api.output_token_us", "host time per output token, after the engine; 46"),
-];
 
 /// Sections whose keys are the user's own.
 const FREE_SECTIONS: &[&str] = &["models", prices::SECTION, vary::SECTION, generated::SECTION];
