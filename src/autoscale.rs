@@ -12,7 +12,8 @@
 //! - [`fleet`]: members that start late, serve, drain.
 //!
 //! A replica that comes has nothing cached and no session pinned to it, and one that goes takes its
-//! cache along: the world makes a new engine for each [`fleet::Action::Start`].
+//! cache along: the world makes a new engine for each [`fleet::Action::Start`]. The settings are in
+//! [`crate::config::autoscale`].
 
 pub mod fleet;
 pub mod hpa;

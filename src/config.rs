@@ -1,6 +1,7 @@
 //! Scenario files, the gateway's settings, and the catalogue of GPUs and models.
 
 pub mod api_time;
+pub mod autoscale;
 pub mod calibration;
 pub mod defaults;
 pub mod drawing;

@@ -29,7 +29,9 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
+use crate::config::autoscale::Scaling;
 use crate::config::faults::FleetEvent;
+use crate::config::gateway::FrontEnd;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, OnOverflow};
 use crate::engine::Engine;
@@ -39,6 +41,8 @@ use crate::engine::metrics::EngineMetrics;
 use crate::engine::plain::PlainEngine;
 use crate::engine::step_time::StepCost;
 use crate::observe::burst::Burst;
+use crate::observe::gateway::GatewayUse;
+use crate::observe::members::ScalingUse;
 use crate::observe::records::{CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::units::{Span, Time};
@@ -53,9 +57,13 @@ use world::World;
 /// Everything about a run but its workload.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Replicas behind the router.
+    /// Replicas behind the router, those that are started later by an autoscaler apart.
     pub replicas: u32,
-    /// How calls are routed.
+    /// The gateway and its clients. It routes the calls, and `router` does not.
+    pub gateway: Option<FrontEnd>,
+    /// What makes pods and replicas more and fewer.
+    pub scaling: Scaling,
+    /// How calls are routed without a gateway.
     pub router: RouterKind,
     /// What its router is set with.
     pub routing: Routing,
@@ -107,6 +115,10 @@ pub struct Run<O = Records> {
     pub cut_off: CutOff,
     /// What each replica did inside the window.
     pub replicas: Vec<ReplicaUse>,
+    /// What the gateway did inside the window, if there is one.
+    pub gateway: Option<GatewayUse>,
+    /// What autoscalers did.
+    pub scaling: ScalingUse,
     /// The measured window; a run that ends by itself ends it with its last event.
     pub window: Window,
     /// What there is in the trace, as far as it was read.
@@ -146,6 +158,8 @@ impl<A, B> Run<(A, B)> {
             records,
             cut_off: self.cut_off,
             replicas: self.replicas,
+            gateway: self.gateway,
+            scaling: self.scaling,
             window: self.window,
             counts: self.counts,
             names: self.names,

@@ -4,55 +4,8 @@
 //! starting go first, at once, then the newest: they are drained, and killed if they take longer
 //! than the grace period.
 
-use crate::units::{Span, Time};
-
-/// How a member comes and goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifecycle {
-    /// From the decision until it could serve: a node, the image, the model into the GPU.
-    pub startup: Span,
-    /// How often it is asked whether it does.
-    pub probe_period: Span,
-    /// Probes after which a member that does not serve is started anew.
-    pub probe_failures: u32,
-    /// How long it may take to end (`terminationGracePeriodSeconds`).
-    pub grace: Span,
-}
-
-impl Lifecycle {
-    /// A gateway pod: ready 10 to 20 s after its start, as measured, probed every 10 s up to 30
-    /// times as the Helm chart does, ended within Kubernetes' 30 s.
-    pub const GATEWAY: Self = Self {
-        startup: Span::from_secs(15),
-        probe_period: Span::from_secs(10),
-        probe_failures: 30,
-        grace: Span::from_secs(30),
-    };
-
-    /// A replica of an engine that loads its model for so long, with an hour for the streams that
-    /// it still has when it goes.
-    #[must_use]
-    pub const fn engine(model_load: Span) -> Self {
-        Self {
-            startup: model_load,
-            probe_period: Span::from_secs(10),
-            probe_failures: 360,
-            grace: Span::from_secs(3_600),
-        }
-    }
-
-    /// From the decision to the probe that finds it serving; `None` if it is started anew for ever
-    /// because it takes longer than its probes allow.
-    #[must_use]
-    pub fn ready_after(&self) -> Option<Span> {
-        if self.probe_period.0 == 0 {
-            return Some(self.startup);
-        }
-        let probes = self.startup.0.div_ceil(self.probe_period.0);
-        let is_in_time = probes <= u64::from(self.probe_failures);
-        is_in_time.then(|| Span(probes * self.probe_period.0))
-    }
-}
+use crate::config::autoscale::Lifecycle;
+use crate::units::Time;
 
 /// What to do with a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +119,7 @@ impl Scaled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Span;
 
     fn at(secs: u64) -> Time {
         Time::ZERO + Span::from_secs(secs)

@@ -8,51 +8,8 @@
 
 use std::collections::VecDeque;
 
+use crate::config::autoscale::Hpa;
 use crate::units::{Span, Time};
-
-/// Settings of an autoscaler.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hpa {
-    /// Fewest members.
-    pub min: u32,
-    /// Most members.
-    pub max: u32,
-    /// What the mean of the metric should be, as a share of what was asked for: the Helm chart of
-    /// LiteLLM sets 60 % of the requested CPU.
-    pub target: f64,
-    /// How often it looks.
-    pub sync: Span,
-    /// Deviations from the target that are left alone.
-    pub tolerance: f64,
-    /// How long a higher number is held before fewer are wanted.
-    pub down_stabilization: Span,
-    /// The same before more are wanted.
-    pub up_stabilization: Span,
-    /// Within this time ...
-    pub up_period: Span,
-    /// ... at most so many come, or
-    pub up_pods: u32,
-    /// ... so many percent of those that were there, whichever is more.
-    pub up_percent: u32,
-}
-
-impl Default for Hpa {
-    /// Kubernetes' defaults around 60 % of CPU, between 1 and 100 members.
-    fn default() -> Self {
-        Self {
-            min: 1,
-            max: 100,
-            target: 0.6,
-            sync: Span::from_secs(15),
-            tolerance: 0.1,
-            down_stabilization: Span::from_secs(300),
-            up_stabilization: Span::ZERO,
-            up_period: Span::from_secs(15),
-            up_pods: 4,
-            up_percent: 100,
-        }
-    }
-}
 
 /// One member's metric.
 #[derive(Clone, Copy, Debug, PartialEq)]

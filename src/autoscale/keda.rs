@@ -5,47 +5,9 @@
 //! KEDA's own polling and cooldown matter between none and one member: up as soon as a poll sees a
 //! trigger above its activation, down once none was for the cooldown.
 
-use super::hpa::{Hpa, HpaState};
+use super::hpa::HpaState;
+use crate::config::autoscale::{Keda, Metric, Trigger};
 use crate::units::{Span, Time};
-
-/// Settings of a scaled object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Keda {
-    /// The horizontal pod autoscaler that KEDA sets up, with at least one member.
-    pub hpa: Hpa,
-    /// Fewest members; may be none.
-    pub min: u32,
-    /// How often metrics are asked for while there is no member (`pollingInterval`).
-    pub polling_interval: Span,
-    /// How long nothing must go on before the last members go (`cooldownPeriod`).
-    pub cooldown_period: Span,
-    /// The triggers.
-    pub triggers: Vec<Trigger>,
-}
-
-/// One trigger.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trigger {
-    /// What is measured.
-    pub metric: Metric,
-    /// What one member should have of it.
-    pub threshold: f64,
-    /// Above this there is something going on at all.
-    pub activation: f64,
-}
-
-/// A metric, summed over all members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    /// Requests that the gateway completes in a second (`targetRequestsPerSecond`).
-    RequestsPerSecond,
-    /// Tokens of requests that it completes (`targetTokensPerSecond`).
-    TokensPerSecond,
-    /// `vllm:num_requests_waiting`.
-    RequestsWaiting,
-    /// `vllm:kv_cache_usage_perc`, from 0 to 1.
-    KvCacheUsage,
-}
 
 /// What the metrics are, summed over all members that serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -67,50 +29,6 @@ impl Readings {
             Metric::TokensPerSecond => self.tokens_per_second,
             Metric::RequestsWaiting => self.requests_waiting,
             Metric::KvCacheUsage => self.kv_cache_usage,
-        }
-    }
-}
-
-impl Keda {
-    /// Engines as the vLLM production stack scales them: five waiting requests for each member,
-    /// asked for every 15 s, six minutes of quiet before the last ones go.
-    #[must_use]
-    pub fn engines(min: u32, max: u32) -> Self {
-        Self {
-            hpa: Hpa { min: min.max(1), max, ..Hpa::default() },
-            min,
-            polling_interval: Span::from_secs(15),
-            cooldown_period: Span::from_secs(360),
-            triggers: vec![Trigger {
-                metric: Metric::RequestsWaiting,
-                threshold: 5.0,
-                activation: 0.0,
-            }],
-        }
-    }
-
-    /// The same with a member for each `usage` of KV cache in use, which fills before anything
-    /// waits.
-    #[must_use]
-    pub fn with_kv_cache(mut self, usage: f64) -> Self {
-        self.triggers.push(Trigger {
-            metric: Metric::KvCacheUsage,
-            threshold: usage,
-            activation: 0.0,
-        });
-        self
-    }
-
-    /// Gateway pods as the Helm chart of LiteLLM scales them with KEDA: asked for every 30 s, five
-    /// minutes of quiet.
-    #[must_use]
-    pub fn gateway(min: u32, max: u32, triggers: Vec<Trigger>) -> Self {
-        Self {
-            hpa: Hpa { min: min.max(1), max, ..Hpa::default() },
-            min,
-            polling_interval: Span::from_secs(30),
-            cooldown_period: Span::from_secs(300),
-            triggers,
         }
     }
 }

@@ -5,7 +5,24 @@
 
 use std::fmt;
 
+use clients::Clients;
+
 use crate::units::{Bytes, ReplicaId, Span, Tokens};
+
+pub mod clients;
+
+/// A gateway in front of a fleet, and who is behind it.
+///
+/// A call asks for the model group with the name of its served model, or for the first group if
+/// there is none. Each replica of the fleet needs a deployment; a call of a group goes to none but
+/// the deployments of that group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FrontEnd {
+    /// The gateway.
+    pub gateway: GatewayConfig,
+    /// Its clients.
+    pub clients: Clients,
+}
 
 /// A gateway: pods of worker processes in front of a list of deployments.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,6 +7,7 @@ use super::admission::Limits;
 use super::arrivals::Sessions;
 use super::workload::{ContextPlan, SessionPlan};
 use super::{Progress, Setup, simulate};
+use crate::config::autoscale::Scaling;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Load, LoadKind};
 use crate::engine::config::{EngineConfig, Pool};
@@ -30,6 +31,8 @@ impl AloneTimes {
         let load = Load { kind: LoadKind::Trace, ..setup.load.clone() };
         let setup = Setup {
             replicas: 1,
+            gateway: None,
+            scaling: Scaling::default(),
             router: RouterKind::SessionAffinity,
             routing: Routing::default(),
             events: Vec::new(),

@@ -98,6 +98,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             call,
             replica: None,
             dispatched: now,
+            sent: now,
             queued: now,
             scheduled: now,
             first_token: now,
@@ -114,6 +115,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             outcome: CallOutcome::Completed,
             compacted: fit.verdict == Verdict::Compacted,
             refusals: 0,
+            attempts: 0,
             losses: 0,
         };
         let path = Path::default();

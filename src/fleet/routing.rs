@@ -26,6 +26,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let in_flight = &mut self.in_flight[request.index()];
         let queued = now + self.setup.api.before_queue(in_flight.record.prompt);
         in_flight.record.queued = queued;
+        if in_flight.record.attempts == 0 {
+            in_flight.record.sent = now;
+        }
+        in_flight.record.attempts += 1;
         (in_flight.stage, in_flight.attempt) = (Stage::Sent, attempt);
         self.push(queued, Event::Queue { request, attempt });
     }

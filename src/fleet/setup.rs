@@ -2,6 +2,7 @@
 
 use super::Setup;
 use super::admission::Limits;
+use crate::config::autoscale::Scaling;
 use crate::config::calibration::Calibration;
 use crate::config::scenario::Scenario;
 use crate::diag::Result;
@@ -50,6 +51,8 @@ impl Setup {
         };
         Ok(Self {
             replicas: scenario.replicas,
+            gateway: None,
+            scaling: Scaling::default(),
             router: scenario.router,
             routing: scenario.routing.clone(),
             events: scenario.events.clone(),

@@ -21,6 +21,7 @@ use crate::engine::metrics::EngineMetrics;
 use crate::engine::request::Effect;
 use crate::engine::{Due, Engine};
 use crate::observe::burst::BurstWatch;
+use crate::observe::members::ScalingUse;
 use crate::observe::records::{CallRecord, CutOff};
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::queue::EventQueue;
@@ -326,6 +327,8 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             cut_off: self.cut_off(),
             burst: self.burst.finish(window.until),
             replicas: self.replicas.into_iter().map(|replica| replica.usage).collect(),
+            gateway: None,
+            scaling: ScalingUse::default(),
             records: self.observer,
             names: self.arrivals.names.into_owned(),
             window,

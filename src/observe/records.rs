@@ -15,6 +15,9 @@ pub struct CallRecord {
     pub replica: Option<ReplicaId>,
     /// Dispatched by the client: it arrives at the gateway.
     pub dispatched: Time,
+    /// First sent to a replica. What lies before is the gateway's, and the waits of a client whom
+    /// the gateway refused; without a gateway nothing does, as long as a replica takes calls.
+    pub sent: Time,
     /// Arrived in the engine's queue.
     pub queued: Time,
     /// First scheduled.
@@ -45,8 +48,11 @@ pub struct CallRecord {
     pub outcome: CallOutcome,
     /// Whether its prompt was compacted to fit into the context.
     pub compacted: bool,
-    /// Times that a replica refused it before it was taken in, or for good.
+    /// Times that its client was refused, by a replica or by the gateway, before it was taken in,
+    /// or for good.
     pub refusals: u32,
+    /// Times that it was sent to a replica, those included that a gateway tried again by itself.
+    pub attempts: u32,
     /// Times that the replica it was sent to was lost with it.
     pub losses: u32,
 }
@@ -56,6 +62,18 @@ impl CallRecord {
     #[must_use]
     pub fn ttft(&self) -> Span {
         self.first_token - self.dispatched
+    }
+
+    /// First token out minus arrival in the engine's queue: what the engine itself measures.
+    #[must_use]
+    pub fn engine_ttft(&self) -> Span {
+        self.first_token - self.queued
+    }
+
+    /// From arrival at the gateway until it was first sent to a replica.
+    #[must_use]
+    pub fn before_send(&self) -> Span {
+        self.sent - self.dispatched
     }
 
     /// Time in the engine's queue before it was first scheduled.
@@ -92,7 +110,8 @@ pub enum CallOutcome {
     Completed,
     /// Its prompt did not fit into the context, and the client was told so.
     Rejected,
-    /// The replica was too busy (HTTP 503) as often as the client was ready to ask.
+    /// A replica or the gateway refused it, or its attempts failed, as often as the client was ready
+    /// to ask.
     Refused,
     /// It had failed when it was recorded; it held up its client, and no GPU.
     RecordedFailure,

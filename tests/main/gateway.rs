@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use tonnage::autoscale::fleet::{Action, Lifecycle, Scaled};
-use tonnage::autoscale::keda::{Keda, KedaState, Readings};
+use tonnage::autoscale::fleet::{Action, Scaled};
+use tonnage::autoscale::keda::{KedaState, Readings};
+use tonnage::config::autoscale::{Keda, Lifecycle};
 use tonnage::config::litellm::tables::{Fate, SECTIONS};
 use tonnage::config::litellm::{Environment, VARIABLES, read};
 use tonnage::gateway::Gateway;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tonnage::config::api_time::ApiTime;
+use tonnage::config::autoscale::Scaling;
 use tonnage::config::defaults::VllmVersion;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
 use tonnage::config::router::Routing;
@@ -74,6 +75,8 @@ const PATIENT: Client =
 pub fn setup() -> Setup {
     Setup {
         replicas: 1,
+        gateway: None,
+        scaling: Scaling::default(),
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
         events: Vec::new(),

@@ -245,6 +245,7 @@ mod tests {
             call: 0,
             replica: None,
             dispatched: Time(10),
+            sent: Time(10),
             queued: Time(12),
             scheduled: Time(20),
             first_token: Time(50),
@@ -262,6 +263,7 @@ mod tests {
             outcome: CallOutcome::Completed,
             compacted: false,
             refusals: 0,
+            attempts: 1,
         })
     }
 
