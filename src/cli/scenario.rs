@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::source::Source;
+use crate::config::gateway::read as gateway;
 use crate::config::scenario::{KEYS, Scenario, candidates_of, settable_keys};
 use crate::config::vary::Axis;
 use crate::config::vllm_serve;
@@ -44,6 +45,13 @@ pub struct ScenarioArgs {
     /// "GPU KV cache size: 1,391,552 tokens"
     #[arg(long, value_name = "LINE")]
     vllm_log: Option<String>,
+    /// The gateway as a LiteLLM config.yaml: gateway.config; takes the place of the scenario's
+    /// router and of the keys of [gateway] that the config tells; --set wins over it
+    #[arg(long, value_name = "FILE")]
+    litellm_config: Option<PathBuf>,
+    /// Environment variables for it, lines of NAME=value: gateway.environment
+    #[arg(long, value_name = "FILE", requires = "litellm_config")]
+    litellm_env: Option<PathBuf>,
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -115,6 +123,11 @@ impl ScenarioArgs {
         overrides.extend(option(vllm_serve::KEY, &self.vllm));
         overrides.extend(option(vllm_serve::log::KEY, &self.vllm_log));
         overrides.extend(option("generate.profile", &self.profile));
+        let file = |key: &str, path: &Option<PathBuf>| {
+            path.as_ref().map(|path| vllm_serve::assignment(key, &path.display().to_string()))
+        };
+        overrides.extend(file(gateway::CONFIG, &self.litellm_config));
+        overrides.extend(file(gateway::ENVIRONMENT, &self.litellm_env));
         overrides.extend(self.seed.map(|seed| format!("run.seed={seed}")));
         overrides.extend(self.open.then(|| "workload.open_loop=true".to_owned()));
         overrides.extend(self.scale.map(|factor| format!("workload.scale={factor:?}")));
@@ -235,8 +248,9 @@ pub fn help() -> String {
     format!(
         "Keys of a scenario, with their defaults:\n{}  {:width$}  served model that answers this \
          model group of the trace; the group itself\n  {:width$}  price of this GPU for an \
-         hour in USD, in place of the table's\n  {:width$}  list of values that this key takes \
-         in turn in `size` and `sweep`\n\n\
+         hour in USD, in place of the table's\n  {:width$}  rpm_limit, tpm_limit and \
+         max_parallel_requests of this tenant's key\n  {:width$}  list of values that this key \
+         takes in turn in `size` and `sweep`\n\n\
          Targets: p90 METRIC <= VALUE UNIT, or hit >= SHARE, failed <= SHARE. Metrics:\n{}\n\
          Examples:\n  \
          tonnage size --set load.developers=200\n  \
@@ -248,6 +262,7 @@ pub fn help() -> String {
         keys.collect::<String>(),
         "models.GROUP",
         "prices.GPU",
+        "gateway.limits.TENANT",
         "candidates.KEY",
         metrics.collect::<String>(),
     )

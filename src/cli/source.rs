@@ -125,7 +125,7 @@ fn stream_made(request: &Arc<Request>, case: &Case, beside: bool) -> (Stream<'st
 }
 
 fn feed<I: Iterator<Item = Result<Item>>>(items: I, case: &Case) -> Feed<I> {
-    Feed::new(items, &case.scenario.models).with_alone(case.alone_times())
+    Feed::new(items, &case.scenario.served()).with_alone(case.alone_times())
 }
 
 fn on_a_thread<I>(feed: Feed<I>) -> Beside

@@ -5,6 +5,8 @@
 
 use crate::units::Span;
 
+pub mod read;
+
 /// What is scaled in a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {

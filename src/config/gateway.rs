@@ -10,6 +10,7 @@ use clients::Clients;
 use crate::units::{Bytes, ReplicaId, Span, Tokens};
 
 pub mod clients;
+pub mod read;
 
 /// A gateway in front of a fleet, and who is behind it.
 ///

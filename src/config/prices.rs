@@ -2,7 +2,7 @@
 
 use super::gpus;
 use super::serving::Serving;
-use crate::diag::Result;
+use crate::diag::{Error, Result};
 use crate::document::Document;
 
 /// The section whose keys are names of GPUs.
@@ -11,6 +11,21 @@ pub const SECTION: &str = "prices";
 pub const ONE_PRICE: &str = "cost.usd_per_gpu_hour";
 /// More than any GPU costs; a larger number is a slip.
 const PRICE_MAX: f64 = 1e4;
+
+/// Price of one pod of the gateway for an hour; `None` if nobody named one.
+///
+/// # Errors
+/// A price out of range, or one without a gateway.
+pub fn read_pod(document: &Document, has_gateway: bool) -> Result<Option<f64>> {
+    const KEY: &str = "cost.usd_per_gateway_replica_hour";
+    let price = document.number(KEY, 0.0, PRICE_MAX)?;
+    match price {
+        Some(_) if !has_gateway => {
+            Err(document.at(KEY, Error::new("there is no gateway: only goes with [gateway]")))
+        }
+        price => Ok(price),
+    }
+}
 
 /// Price of one GPU of this replica for an hour, and where it comes from; `None` if unknown.
 ///

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::api_time::ApiTime;
+use super::autoscale::read::Autoscale;
 use super::calibration::Calibration;
 use super::drawing::Drawing;
 use super::faults::{self, FleetEvent};
+use super::gateway::read::{self as gateway, Gateway};
 use super::generated::{self, Generated};
 pub use super::keys::KEYS;
 use super::prices;
@@ -26,7 +28,18 @@ use crate::trace::record::Name;
 use crate::units::Span;
 
 /// Sections whose keys are the user's own.
-const FREE_SECTIONS: &[&str] = &["models", prices::SECTION, vary::SECTION, generated::SECTION];
+const FREE_SECTIONS: &[&str] = &[
+    "models",
+    prices::SECTION,
+    vary::SECTION,
+    generated::SECTION,
+    gateway::ENVIRONMENT,
+    gateway::LIMITS,
+];
+
+/// Keys with an option of their own on the command line.
+const OWN_OPTIONS: [(&str, &str); 4] =
+    [vllm_serve::OPTIONS[0], vllm_serve::OPTIONS[1], gateway::OPTIONS[0], gateway::OPTIONS[1]];
 
 /// A scenario, read and checked.
 #[derive(Clone, Debug)]
@@ -45,7 +58,11 @@ pub struct Scenario {
     pub calibration: Option<Calibration>,
     /// Engines behind the router.
     pub replicas: u32,
-    /// How calls are routed.
+    /// The gateway, which then routes the calls.
+    pub gateway: Option<Gateway>,
+    /// What makes its pods and the replicas more and fewer.
+    pub autoscale: Autoscale,
+    /// How calls are routed without a gateway.
     pub router: RouterKind,
     /// What its router is set with.
     pub routing: Routing,
@@ -71,6 +88,8 @@ pub struct Scenario {
     pub target_places: Vec<Place>,
     /// Where the search of `size` gives up.
     pub max_replicas: u32,
+    /// The same for pods of the gateway.
+    pub max_pods: u32,
     /// Runs of each fleet in searches, with seeds from `seed` on.
     pub seeds: u32,
     /// How far off step times may be, as a share of them.
@@ -83,6 +102,8 @@ pub struct Scenario {
     pub price: Option<(f64, String)>,
     /// Whether that price holds whatever the GPU is.
     pub one_price: bool,
+    /// Price of one pod of the gateway for an hour.
+    pub pod_price: Option<f64>,
     /// Host time of a request.
     pub api: ApiTime,
     /// What clients do when they are refused.
@@ -162,7 +183,7 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<Self> {
-        let mut document = Document::parse(text, file)?.with_own_options(vllm_serve::OPTIONS);
+        let mut document = Document::parse(text, file)?.with_own_options(&OWN_OPTIONS);
         let unmodelled: Vec<&str> = serving::UNMODELLED.iter().map(|flag| flag.key).collect();
         let settable = settable_keys();
         for assignment in overrides {
@@ -170,10 +191,12 @@ impl Scenario {
         }
         forget_other_kinds(&mut document);
         router::forget_other_routers(&mut document);
+        forget_gateway(&mut document);
         serving::refuse_unmodelled_tables(&document)?;
         document.check_keys(&settable, FREE_SECTIONS)?;
         let notes = vllm_serve::apply(&mut document, &unmodelled)?;
         serving::refuse_unmodelled(&document)?;
+        let gateway = Gateway::read(&mut document)?;
         let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
         let load = read_load(&document)?;
@@ -187,7 +210,8 @@ impl Scenario {
             let error = Error::found("0", "more than 0 seconds");
             return Err(document.at("run.window_s", error));
         }
-        let replicas = document.whole("fleet.replicas", 1, MAX_REPLICAS)?.unwrap_or(1) as u32;
+        let replicas = read_replicas(&document, gateway.as_ref())?;
+        let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
         let router = router::read_kind(&document)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
@@ -198,6 +222,7 @@ impl Scenario {
             generated,
             calibration,
             replicas,
+            autoscale: Autoscale::read(&document, pods, replicas)?,
             router,
             routing: Routing::read(&document, router, replicas)?,
             events: faults::read(&document, replicas)?,
@@ -217,17 +242,43 @@ impl Scenario {
             target_places: document.element_places("slo.targets"),
             max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
                 as u32,
+            max_pods: document.whole("size.max_gateway_replicas", 1, MAX_REPLICAS)?.unwrap_or(64)
+                as u32,
             seeds: document.whole("size.seeds", 1, MAX_SEEDS)?.unwrap_or(1) as u32,
             step_time_band,
             candidates: Axis::of_document(&document, &settable)?,
             drawing: Drawing::read(&document)?,
             price: prices::read(&document, &serving)?,
             one_price: document.has(prices::ONE_PRICE),
+            pod_price: prices::read_pod(&document, gateway.is_some())?,
             api: read_api_time(&document)?,
-            client: read_client(&document)?,
+            client: read_client(&document, gateway.is_some())?,
             models: read_models(&document)?,
+            gateway,
             serving,
         })
+    }
+}
+
+impl Scenario {
+    /// How calls are routed, in one line.
+    #[must_use]
+    pub fn router_name(&self) -> String {
+        let Some(gateway) = &self.gateway else { return self.router.name().to_owned() };
+        let routing = &gateway.config().routing;
+        let affinity = if routing.session_affinity { " with session_affinity" } else { "" };
+        format!("{}{affinity}, in the gateway", routing.strategy)
+    }
+
+    /// Which served model answers a model group of the trace: what `[models]` says, and the
+    /// gateway's aliases.
+    #[must_use]
+    pub fn served(&self) -> BTreeMap<Name, Name> {
+        let mut served = self.models.clone();
+        for (alias, group) in self.gateway.iter().flat_map(|gateway| &gateway.aliases) {
+            served.entry(Name::from(alias.as_str())).or_insert_with(|| Name::from(group.as_str()));
+        }
+        served
     }
 }
 
@@ -241,6 +292,20 @@ const MAX_SECONDS: f64 = 3.2e9;
 fn read_seconds(document: &Document, key: &str, default: f64) -> Result<Span> {
     let seconds = document.number(key, 0.0, MAX_SECONDS)?.unwrap_or(default);
     Ok(Span::from_secs_f64(seconds))
+}
+
+/// Replicas of the fleet. A config of the gateway names them, one for each `api_base`.
+fn read_replicas(document: &Document, gateway: Option<&Gateway>) -> Result<u32> {
+    const KEY: &str = "fleet.replicas";
+    let given = document.whole(KEY, 1, MAX_REPLICAS)?.map(|replicas| replicas as u32);
+    let named = gateway.and_then(Gateway::named_replicas);
+    match (given, named) {
+        (Some(given), Some(named)) if given != named && document.is_from_file(KEY) => {
+            let text = format!("{given} replicas, and gateway.config names {named} by api_base");
+            Err(document.at(KEY, Error::new(text).help("leave it out, or give it by --set")))
+        }
+        _ => Ok(given.or(named).unwrap_or(1)),
+    }
 }
 
 fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {
@@ -268,6 +333,18 @@ fn read_calibration(document: &Document, serving: &Serving) -> Result<Option<Cal
         calibration.check(&serving.model.name, gpu, tp, serving.weights, serving.kv_dtype);
     checked.map_err(|error| document.at(key, error))?;
     Ok(Some(calibration))
+}
+
+/// Who names a router on the command line wants no gateway of the file, which would route itself.
+fn forget_gateway(document: &mut Document) {
+    if !document.has("fleet.router") || document.is_from_file("fleet.router") {
+        return;
+    }
+    let of_gateway =
+        |key: &&str| key.starts_with("gateway") || key.starts_with("autoscale.gateway");
+    let keys: Vec<String> = document.keys().filter(of_gateway).map(str::to_owned).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    document.forget_from_file(&keys);
 }
 
 /// Who changes the kind of load on the command line does not want what the file says of another.
@@ -344,9 +421,20 @@ fn read_api_time(document: &Document) -> Result<ApiTime> {
     })
 }
 
-fn read_client(document: &Document) -> Result<Client> {
+fn read_client(document: &Document, has_gateway: bool) -> Result<Client> {
     let limits = ["engine.max_num_queued_reqs", "engine.max_num_queued_tokens"];
     let client = ["client.max_retries", "client.retry_base_s", "client.retry_max_s"];
+    let of_gateway = ["client.honour_retry_after", "client.agent_retries", "client.agent_wait_s"];
+    if has_gateway {
+        return Ok(Client {
+            max_retries: document.whole(client[0], 0, 100)?.unwrap_or(2) as u32,
+            retry_base: read_seconds(document, client[1], 0.5)?,
+            retry_max: read_seconds(document, client[2], 8.0)?,
+        });
+    }
+    if let Some(key) = of_gateway.into_iter().find(|key| document.has(key)) {
+        return Err(document.at(key, Error::new("only goes with [gateway]")));
+    }
     if !limits.iter().any(|limit| document.has(limit))
         && !document.has(faults::KEY)
         && let Some(key) = client.into_iter().find(|key| document.has(key))

@@ -4,12 +4,38 @@ use super::Setup;
 use super::admission::Limits;
 use crate::config::autoscale::Scaling;
 use crate::config::calibration::Calibration;
+use crate::config::gateway::FrontEnd;
 use crate::config::scenario::Scenario;
 use crate::diag::Result;
 use crate::engine::config::{EngineConfig, Policy, Pool};
 use crate::engine::step_time::{Factors, StepCost, StepSetup};
 
+/// The gateway in front of so many replicas, and of those that an autoscaler may add.
+///
+/// # Errors
+/// A gateway that names others.
+fn front(scenario: &Scenario, replicas: u32) -> Result<Option<FrontEnd>> {
+    let most = scenario.autoscale.most_replicas(replicas);
+    scenario.gateway.as_ref().map(|gateway| gateway.before(most)).transpose()
+}
+
+/// What is scaled of a fleet that begins with so many replicas.
+fn scaling(scenario: &Scenario, replicas: u32) -> Scaling {
+    let pods = scenario.gateway.as_ref().map_or(1, |gateway| gateway.config().pods);
+    scenario.autoscale.from(pods, replicas)
+}
+
 impl Setup {
+    /// The same fleet with this many replicas.
+    ///
+    /// # Errors
+    /// A gateway of the scenario that cannot be in front of so many.
+    pub fn with_replicas(&self, scenario: &Scenario, replicas: u32) -> Result<Self> {
+        let gateway = front(scenario, replicas)?;
+        let scaling = scaling(scenario, replicas);
+        Ok(Self { replicas, gateway, scaling, ..self.clone() })
+    }
+
     /// The fleet of a scenario.
     ///
     /// # Errors
@@ -51,8 +77,8 @@ impl Setup {
         };
         Ok(Self {
             replicas: scenario.replicas,
-            gateway: None,
-            scaling: Scaling::default(),
+            gateway: front(scenario, scenario.replicas)?,
+            scaling: scaling(scenario, scenario.replicas),
             router: scenario.router,
             routing: scenario.routing.clone(),
             events: scenario.events.clone(),

@@ -288,7 +288,7 @@ fn header(case: &Case, counts: &Counts) -> Value {
         "kv_cache_dtype": serving.kv_dtype.name(),
         "gpu": serving.gpu.name,
         "tensor_parallel_size": serving.tensor_parallel_size,
-        "router": scenario.router.name(),
+        "router": scenario.router_name(),
         "step_time": {
             "preset": case.setup.cost.preset().id,
             "calibrated": scenario.calibration.is_some(),

@@ -102,7 +102,7 @@ fn header(case: &Case, counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
         "  load      {load}, from {} sessions of {} calls; router {}",
         counts.sessions,
         grouped(counts.calls as i64),
-        scenario.router.name(),
+        scenario.router_name(),
     )?;
     let told = [
         (counts.empty_outputs, "calls without output as recorded are sent for one token"),

@@ -87,7 +87,7 @@ impl Case {
         check_models(&scenario, calls.map(|call| &*call.model).collect())?;
         let Played { trace: played, notes, common } =
             played(trace, &scenario.reshape, scenario.seed)?;
-        let mut workload = Workload::new(&played, &scenario.models);
+        let mut workload = Workload::new(&played, &scenario.served());
         workload.keep_common(&played, &common);
         for target in &targets {
             check_target(target, &workload.names)?;
@@ -154,7 +154,7 @@ impl Case {
         progress: &Progress,
     ) -> Result<Run<O>> {
         self.check_events(replicas)?;
-        let run = self.simulate(replicas, Sessions::Held(&self.workload), observer, progress);
+        let run = self.simulate(replicas, Sessions::Held(&self.workload), observer, progress)?;
         finished(run)
     }
 
@@ -173,7 +173,7 @@ impl Case {
         progress: &Progress,
     ) -> Result<Option<Run<O>>> {
         self.check_events(replicas)?;
-        let run = self.simulate(replicas, Sessions::Stream(sessions), observer, progress);
+        let run = self.simulate(replicas, Sessions::Stream(sessions), observer, progress)?;
         if run.failure == Some(Failure::Unsorted) {
             return Ok(None);
         }
@@ -214,9 +214,9 @@ impl Case {
         sessions: Sessions<'_>,
         observer: O,
         progress: &Progress,
-    ) -> Run<O> {
-        let setup = Setup { replicas, ..self.setup.clone() };
-        fleet::simulate(&setup, sessions, observer, Some(&self.alone), progress)
+    ) -> Result<Run<O>> {
+        let setup = self.setup.with_replicas(&self.scenario, replicas)?;
+        Ok(fleet::simulate(&setup, sessions, observer, Some(&self.alone), progress))
     }
 
     /// What adds up figures and targets of this case.

@@ -238,11 +238,7 @@ mod tests {
             ("[autoscale.engines]\nmax_replicas = 1\n", None, ":2:1: autoscale.engines.max"),
             ("[autoscale.gateway]\nmin_replicas = 4\n", Some(2), "begins with 2"),
             ("[autoscale.gateway]\nstartup_s = 301\n", Some(2), "never serve"),
-            (
-                "[autoscale.gateway]\ntarget_cpu = 0.5\ntokens_per_second = 9\n",
-                Some(2),
-                "not both",
-            ),
+            ("[autoscale.gateway]\ntarget_cpu = 0.5\ntokens_per_second = 9\n", Some(2), "not both"),
         ] {
             let found = complaint(text, pods);
             assert!(found.contains(said), "{text}: {found}");

@@ -219,7 +219,9 @@ fn refuse_others(document: &mut Document) -> Result<()> {
             continue;
         }
         let text = "a gateway routes the calls: gateway.routing_strategy and session_affinity";
-        return Err(document.at(&key, Error::new(text).help("leave it out, or leave out [gateway]")));
+        return Err(
+            document.at(&key, Error::new(text).help("leave it out, or leave out [gateway]"))
+        );
     }
     Ok(())
 }

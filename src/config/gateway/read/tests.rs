@@ -1,0 +1,165 @@
+use super::*;
+use crate::config::gateway::Balancer;
+use crate::config::scenario::Scenario;
+
+const ENGINE: &str = "[engine]\nmodel = 'Llama-3.1-8B'\ngpu = 'h100-sxm'\nmax_model_len = 8192\n";
+
+fn scenario(more: &str, set: &[&str]) -> Result<Scenario> {
+    let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
+    Scenario::parse(&format!("{ENGINE}{more}"), "s.toml", &set)
+}
+
+fn gateway(more: &str) -> Gateway {
+    scenario(more, &[]).unwrap().gateway.unwrap()
+}
+
+fn complaint(more: &str, set: &[&str]) -> String {
+    scenario(more, set).unwrap_err().to_string()
+}
+
+const CONFIG_YAML: &str = "\
+model_list:
+  - {model_name: coder, litellm_params: {model: hosted_vllm/q, api_base: 'http://a/v1'}}
+  - {model_name: coder, litellm_params: {model: hosted_vllm/q, api_base: 'http://b/v1'}}
+router_settings: {num_retries: 4, model_group_alias: {opus: coder}, redis_host: os.environ/REDIS}
+general_settings: {master_key: os.environ/KEY, max_in_flight_requests_per_worker: 8}
+";
+
+/// A folder with a config, and the keys that name it.
+fn with_config(yaml: &str, more: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.yaml");
+    std::fs::write(&path, yaml).unwrap();
+    let text = format!("[gateway]\nconfig = '{}'\n{more}", path.display());
+    (folder, text)
+}
+
+#[test]
+fn without_a_section_there_is_no_gateway() {
+    assert!(scenario("", &[]).unwrap().gateway.is_none());
+    let plain = gateway("[gateway]\n");
+    assert_eq!(plain.config().deployments.len(), 1);
+    assert_eq!((plain.config().pods, plain.config().workers), (1, 1));
+}
+
+#[test]
+fn keys_of_its_own_are_read() {
+    let gateway = gateway(
+        "[gateway]\nreplicas = 3\nnum_workers = 4\ncores = 2\nbalancer = 'session'\n\
+         max_in_flight_requests_per_worker = 24\nsession_affinity = true\nredis = true\n\
+         routing_strategy = 'least-busy'\nbudgets = true\ndatabase = true\nrpm_limit = 9\n\
+         [gateway.limits.web]\nrpm_limit = 100\nmax_parallel_requests = 5\n",
+    );
+    let config = gateway.config();
+    assert_eq!((config.pods, config.workers, config.pod_millicores), (3, 4, 2_000));
+    assert_eq!((config.balancer, config.connections()), (Balancer::Session, 120));
+    assert_eq!(config.admission, Some(Admission::new(24)));
+    assert_eq!(config.routing.strategy, Strategy::LeastBusy);
+    assert_eq!(config.counting.place, CountPlace::budget(2));
+    assert_eq!(config.limits.len(), 2);
+    let front = gateway.before(3).unwrap();
+    assert_eq!(front.clients.limits["web"], [Some(0), None]);
+    assert_eq!(front.clients.other_limits, [Some(1), None]);
+    assert!(front.clients.is_counted);
+    let replicas: Vec<u32> =
+        front.gateway.deployments.iter().map(|deployment| deployment.replica.0).collect();
+    assert_eq!(replicas, [0, 1, 2]);
+}
+
+#[test]
+fn a_config_names_the_replicas_and_what_is_ignored() {
+    let environment = "[gateway.environment]\nREDIS = 'r'\nNUM_WORKERS = 2\n";
+    let (_folder, text) = with_config(CONFIG_YAML, environment);
+    let read = scenario(&text, &[]).unwrap();
+    assert_eq!(read.replicas, 2);
+    assert_eq!(read.served()["opus"], Name::from("coder"));
+    let gateway = read.gateway.unwrap();
+    let config = gateway.config();
+    assert_eq!((config.workers, config.retries.num_retries), (2, 4));
+    assert!(config.redis.is_some() && gateway.warnings.len() == 1, "{:?}", gateway.warnings);
+    assert!(gateway.notes[0].contains("general_settings.master_key"), "{:?}", gateway.notes);
+    // One more replica is like those that are there.
+    assert_eq!(gateway.before(5).unwrap().gateway.deployments.len(), 5);
+    let set = scenario(&text, &["gateway.num_retries=1", "replicas=3"]).unwrap();
+    assert_eq!(set.gateway.unwrap().config().retries.num_retries, 1, "the command line wins");
+    assert_eq!(set.replicas, 3);
+}
+
+#[test]
+fn deployments_that_differ_cannot_be_more() {
+    let yaml = CONFIG_YAML.replacen("model: hosted_vllm/q,", "model: hosted_vllm/q, weight: 3,", 1);
+    let (_folder, text) = with_config(&yaml, "environment = 'none'\n");
+    assert!(complaint(&text, &[]).contains("cannot read none"));
+    let text = text.replace("environment = 'none'\n", "[gateway.environment]\nREDIS = 'r'\n");
+    let gateway = scenario(&text, &[]).unwrap().gateway.unwrap();
+    assert!(gateway.before(2).is_ok());
+    let error = gateway.before(3).unwrap_err().to_string();
+    assert!(error.contains("differ between the 2 replicas"), "{error}");
+}
+
+#[test]
+fn what_a_config_gets_wrong_is_told_with_its_place() {
+    let (_folder, text) = with_config("model_list: [\n", "");
+    let error = complaint(&text, &[]);
+    assert!(error.contains("config.yaml:1:13: not YAML"), "{error}");
+    // Whether Redis is there counts, not where: a reference without a value is fine there.
+    let yaml = CONFIG_YAML.replace("num_retries: 4", "num_retries: os.environ/TRIES");
+    let (_folder, text) = with_config(&yaml, "");
+    let error = complaint(&text, &[]);
+    assert!(error.contains("config.yaml:4:") && error.contains("TRIES"), "{error}");
+    let (_folder, text) = with_config(CONFIG_YAML, "[gateway.environment]\nNUM_WORKERS = 0\n");
+    let error = complaint(&text, &[]);
+    assert!(error.contains("NUM_WORKERS") && error.contains("from 1"), "{error}");
+}
+
+#[test]
+fn keys_beside_a_config_may_not_tell_the_same() {
+    let (_folder, text) = with_config(CONFIG_YAML, "num_retries = 2\n");
+    let error = complaint(&text, &[]);
+    assert!(error.contains("s.toml:7:1: gateway.num_retries: stands beside"), "{error}");
+    let (_folder, text) = with_config(CONFIG_YAML, "cores = 2\n[fleet]\nreplicas = 3\n");
+    let error = complaint(&text, &[]);
+    assert!(error.contains("names 2 by api_base"), "{error}");
+}
+
+#[test]
+fn contradictions_are_told_with_their_place() {
+    for (text, said) in [
+        ("[gateway]\n[fleet]\nrouter = 'random'\n", "s.toml:7:1: fleet.router: a gateway routes"),
+        ("[gateway]\n[router]\nworkers = 2\n", "router.workers: a gateway routes"),
+        ("[gateway]\nreplicas = 0\n", "s.toml:6:1: gateway.replicas: found `0`"),
+        ("[gateway]\nnum_workers = 0\n", "found `0`"),
+        ("[gateway]\nnum_worker = 2\n", "did you mean `gateway.num_workers`"),
+        ("[gateway]\nrouting_strategy = 'lar1'\n", "`lar1` is not modelled"),
+        ("[gateway]\nrouting_strategy = 'least-bussy'\n", "did you mean `least-busy`"),
+        ("[gateway]\nmax_queued_requests_per_worker = 3\n", "has no effect without"),
+        (
+            "[gateway]\nmax_in_flight_requests_per_worker = 3\n\
+             admission_queue_timeout_seconds = 0\n",
+            "contradicts 3 places",
+        ),
+        ("[gateway]\nredis_timeout_s = 1\n", "gateway.redis = true"),
+        ("[gateway]\npgbouncer = true\n", "gateway.database = true"),
+        ("[gateway]\nbudgets = true\ntoken_counting = 'off'\n", "every prompt is counted"),
+        ("[gateway]\ntoken_count_cost = 'measured'\n", "nothing is counted"),
+        ("[gateway]\nenvironment = '.env'\n", "cannot read"),
+        ("[gateway.environment]\nNUM_WORKERS = 2\n", "only read with gateway.config"),
+        ("[gateway.limits]\nweb = 3\n", "a table for each tenant"),
+        ("[gateway.limits.web]\nrpm = 3\n", "unknown limit `rpm`"),
+        ("[gateway.limits.web]\nrpm_limit = 0\n", "found `0`"),
+        ("[client]\nagent_retries = 1\n", "only goes with [gateway]"),
+        ("[cost]\nusd_per_gateway_replica_hour = 1\n", "only goes with [gateway]"),
+    ] {
+        let found = complaint(text, &[]);
+        assert!(found.contains(said), "{text}: {found}");
+    }
+}
+
+#[test]
+fn the_command_line_takes_the_place_of_the_files_router_or_gateway() {
+    let text = "[fleet]\nrouter = 'random'\n";
+    assert!(scenario(text, &["gateway.num_workers=2"]).unwrap().gateway.is_some());
+    let text = "[gateway]\nnum_workers = 2\n[fleet]\nreplicas = 2\n";
+    assert!(scenario(text, &["router=random"]).unwrap().gateway.is_none());
+    assert_eq!(scenario(text, &["replicas=3"]).unwrap().replicas, 3);
+}
