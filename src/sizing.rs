@@ -11,6 +11,7 @@ pub mod cost;
 pub mod explain;
 pub mod figures;
 pub mod formulas;
+pub mod pods;
 pub mod replicates;
 pub mod search;
 pub mod slo;

@@ -17,6 +17,7 @@ use crate::sizing::cost::pareto;
 use crate::sizing::explain::{Explanation, Moved};
 use crate::sizing::figures::Figures;
 use crate::sizing::formulas::checks;
+use crate::sizing::pods::Pods;
 use crate::sizing::replicates::{Fleet, Replicates};
 use crate::sizing::slo::{Slo, Verdict};
 
@@ -198,6 +199,10 @@ fn add_answer(value: &mut Value, best: &Sized) {
     value["met"] = json!(search.smallest.is_some());
     value["replicas"] = json!(search.smallest);
     value["gpus"] = json!(search.smallest.map(|replicas| replicas * tp));
+    if let Some(pods) = &search.pods {
+        value["gateway_replicas"] = json!(pods.smallest);
+        value["gateway"] = self::pods(case, pods);
+    }
     let binding = answer.and_then(Fleet::binding);
     value["binding"] = json!(binding.map(|position| case.targets[position].to_string()));
     let spare = search.smallest.and_then(|size| search.of_size(size + 1));
@@ -223,6 +228,20 @@ fn add_answer(value: &mut Value, best: &Sized) {
     value["formulas"] = shown.map_or(Value::Null, |fleet| formulas(case, fleet.figures()));
 }
 
+/// Numbers of the gateway's pods in front of the answer, and what each misses.
+fn pods(case: &Case, pods: &Pods) -> Value {
+    let tried = pods.tried.iter().map(|fleet| {
+        let missed = (0..case.targets.len()).filter(|&at| !fleet.verdict(at).met);
+        let missed: Vec<String> = missed.map(|at| case.targets[at].to_string()).collect();
+        json!({ "gateway_replicas": fleet.pods, "met": fleet.met(), "missed": missed })
+    });
+    json!({
+        "tried": tried.collect::<Vec<_>>(),
+        "failing_above_answer": pods.failing_above_answer(),
+        "max_replicas": pods.most,
+    })
+}
+
 fn bands(bands: &Bands) -> Value {
     let band = |band: Band| json!({ "low": band.low, "high": band.high });
     json!({
@@ -236,14 +255,18 @@ fn candidate(sized: &Sized) -> Value {
     let answer = sized.search.answer();
     let shown = answer.or(sized.search.tried.last());
     let binding = shown.and_then(Fleet::binding);
-    json!({
+    let mut value = json!({
         "name": sized.name,
         "met": answer.is_some(),
         "replicas": answer.map(|fleet| fleet.replicas),
         "gpus": answer.map(|fleet| fleet.figures().gpus),
         "binding": binding.map(|at| sized.replicates.case().targets[at].to_string()),
         "largest_tried": sized.search.tried.last().map(|fleet| fleet.replicas),
-    })
+    });
+    if let Some(pods) = answer.and_then(|fleet| fleet.pods) {
+        value["gateway_replicas"] = json!(pods);
+    }
+    value
 }
 
 /// A fleet under every seed: the targets are those of the worst seed, the figures the first's.
@@ -259,6 +282,9 @@ fn replicated(case: &Case, fleet: &Fleet) -> Value {
         value
     };
     value["by_seed"] = runs.map(run).collect();
+    if let Some(pods) = fleet.pods {
+        value["gateway_replicas"] = json!(pods);
+    }
     value
 }
 
@@ -301,13 +327,8 @@ fn header(case: &Case, counts: &Counts) -> Value {
             "empty_prompts": counts.empty_prompts,
             "failures_without_duration": counts.failures_without_duration,
         },
-        "warnings": serving
-            .warnings
-            .iter()
-            .chain(case.setup.cost.warnings())
-            .map(ToString::to_string)
-            .collect::<Vec<_>>(),
-        "notes": serving.notes.iter().chain(&case.notes).collect::<Vec<_>>(),
+        "warnings": case.warnings().map(ToString::to_string).collect::<Vec<_>>(),
+        "notes": case.all_notes().collect::<Vec<_>>(),
     })
 }
 

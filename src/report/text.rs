@@ -20,6 +20,7 @@ use crate::sizing::slo::{Dimension, Slo, Verdict};
 mod capacity;
 mod explain;
 mod formulas;
+mod gateway;
 mod size;
 mod time;
 
@@ -112,10 +113,21 @@ fn header(case: &Case, counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
     for (count, what) in told.iter().filter(|(count, _)| *count > 0) {
         writeln!(out, "  note      {} {what}", grouped(*count as i64))?;
     }
-    for warning in serving.warnings.iter().chain(case.setup.cost.warnings()) {
+    if let Some(gateway) = &scenario.gateway {
+        let config = gateway.config();
+        let file = gateway.file.as_ref().map_or(String::new(), |file| format!(", as in {file}"));
+        writeln!(
+            out,
+            "  gateway   {} pods of {} workers on {} cores{file}",
+            config.pods,
+            config.workers,
+            f64::from(config.pod_millicores) / 1e3,
+        )?;
+    }
+    for warning in case.warnings() {
         writeln!(out, "  warning   {warning}")?;
     }
-    for note in serving.notes.iter().chain(&case.notes) {
+    for note in case.all_notes() {
         writeln!(out, "  note      {note}")?;
     }
     writeln!(out)
@@ -170,6 +182,13 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{}", hit_table(figures))?;
     if !figures.ttft_bands.is_empty() {
         writeln!(out, "\n{}", band_table(figures))?;
+    }
+    if let Some(gateway) = &figures.gateway {
+        writeln!(out, "\n{}", gateway::counts(gateway))?;
+    }
+    let sets = [("pods", figures.gateway_scaling), ("replicas", figures.replica_scaling)];
+    if let Some(table) = gateway::scaling(sets) {
+        writeln!(out, "\n{table}")?;
     }
     if let Some(time) = &figures.time {
         writeln!(out, "\n{}", time::parts(time))?;
@@ -308,10 +327,11 @@ fn trust(case: &Case, figures: &Figures, seeds: usize, out: &mut dyn Write) -> i
     writeln!(
         out,
         "  {} tasks completed in the window and {} were cut off by its end; {}. Not \
-         modelled: the gateway, speculative decoding, KV offload.",
+         modelled: {}speculative decoding, KV offload.",
         units.tasks,
         units.tasks_cut_off,
         if seeds == 1 { "one seed".to_owned() } else { format!("{seeds} seeds") },
+        if case.scenario.gateway.is_none() { "the gateway, " } else { "" },
     )?;
     if units.calls == 0 {
         writeln!(out, "  WARNING: no call was answered in the window: nothing was measured.")?;

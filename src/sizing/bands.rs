@@ -34,6 +34,8 @@ impl Bands {
     /// The first error of a simulation.
     pub fn of(search: &Search, replicates: &Replicates, progress: &Progress) -> Result<Self> {
         let by = replicates.case().scenario.step_time_band;
+        let behind = search.pods.as_ref().map(|pods| replicates.with_pods(pods.smallest));
+        let replicates = behind.as_ref().unwrap_or(replicates);
         let seeds = replicates.seeds().len() > 1;
         let seeds = seeds.then(|| seed_band(search, replicates, progress)).transpose()?;
         let step_time = (by > 0.0).then(|| step_time_band(search, replicates, by, progress));

@@ -19,6 +19,8 @@ pub enum Resource {
     KvCapacity,
     /// Calls that land where their context is not.
     Router,
+    /// The gateway: slots, its event loops, counting, stores, and waits after a refusal.
+    Gateway,
     /// Memory bandwidth: steps that decode read weights and KV.
     Bandwidth,
     /// Prefill of new tokens, of a call itself and of others beside its decode.
@@ -35,9 +37,10 @@ pub enum Resource {
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::KvCapacity,
         Self::Router,
+        Self::Gateway,
         Self::Bandwidth,
         Self::PrefillCompute,
         Self::Queue,
@@ -52,6 +55,7 @@ impl Resource {
         match self {
             Self::KvCapacity => "kv_capacity",
             Self::Router => "router",
+            Self::Gateway => "gateway",
             Self::Bandwidth => "bandwidth",
             Self::PrefillCompute => "prefill_compute",
             Self::Queue => "queue",
@@ -129,6 +133,10 @@ const QUEUE_LONG: f64 = 0.1;
 const GPU_BUSY: f64 = 0.8;
 /// Sequences in a step over `max_num_seqs`.
 const SEATS_TAKEN: f64 = 0.9;
+/// Sessions that a gateway keeps in place.
+const STAYED_MIN: f64 = 0.98;
+/// Core time of the gateway in use.
+const CPU_BUSY: f64 = 0.8;
 /// Fewer tasks say little.
 const TASKS_MIN: u64 = 30;
 
@@ -138,7 +146,7 @@ impl Binding {
     pub fn of(case: &Case, figures: &Figures) -> Option<Self> {
         let time = figures.time.as_ref()?;
         let kv_full = has_no_room(case, figures);
-        let scattered = figures.replicas > 1 && case.scenario.router != RouterKind::SessionAffinity;
+        let scattered = figures.replicas > 1 && is_scattered(case, figures);
         let mut claims = claims(case, figures, time, kv_full, scattered);
         claims.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let close = |among: &dyn Fn(Resource) -> bool| -> Vec<Resource> {
@@ -167,6 +175,14 @@ impl Binding {
     #[must_use]
     pub fn is_strained(&self) -> bool {
         self.signs.iter().any(Sign::is_strained)
+    }
+}
+
+/// Whether calls of a session go to several replicas.
+fn is_scattered(case: &Case, figures: &Figures) -> bool {
+    match &figures.gateway {
+        Some(gateway) => gateway.stayed.is_some_and(|stayed| stayed < STAYED_MIN),
+        None => case.scenario.router != RouterKind::SessionAffinity,
     }
 }
 
@@ -202,6 +218,7 @@ fn claims(
                 0.0
             }
         }
+        Resource::Gateway => of(Part::Gateway),
         Resource::Bandwidth => decode - beside - host,
         Resource::PrefillCompute => of(Part::Prefill) + beside,
         Resource::Queue => {
@@ -226,7 +243,9 @@ fn claims(
             of_session: share(seconds, time.session_s),
         }
     };
-    Resource::ALL.into_iter().map(claim).collect()
+    let is_there =
+        |resource: &Resource| *resource != Resource::Gateway || figures.gateway.is_some();
+    Resource::ALL.into_iter().filter(is_there).map(claim).collect()
 }
 
 /// The part of a step of decodes that the host and fixed times take, at the mean batch and context.
@@ -253,14 +272,18 @@ fn signs(case: &Case, figures: &Figures, time: &TaskTime) -> Vec<Sign> {
         _ => 0.0,
     };
     let seats = figures.gpu.mean_decode_batch / case.setup.engine.max_num_seqs.max(1) as f64;
-    vec![
+    let cpu = figures.gateway.as_ref().and_then(|gateway| gateway.cpu_utilisation);
+    let gateway = cpu.map(|cpu| sign("gateway_cpu", cpu, CPU_BUSY));
+    let mut signs = vec![
         sign("gpu_busy", 1.0 - figures.gpu.idle, GPU_BUSY),
         sign("kv_use_p95", figures.kv.p95, KV_FULL),
         sign("live_context_over_pool", figures.kv.live_context_over_pool, LIVE_FULL),
         sign("hit_below_infinite_cache", short, HIT_SHORT),
         sign("queue_of_task_llm", queue, QUEUE_LONG),
         sign("batch_over_max_num_seqs", seats, SEATS_TAKEN),
-    ]
+    ];
+    signs.extend(gateway);
+    signs
 }
 
 fn doubts(

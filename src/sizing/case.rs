@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::figures::Figures;
-use super::slo::{Slo, Verdict};
+use super::slo::{Metric, Slo, Verdict};
 use super::tally::{Tally, check_target};
 use crate::config::faults::FleetEvent;
 use crate::config::scenario::{LoadKind, Scenario};
-use crate::diag::{Error, Place, Result};
+use crate::diag::{Error, Place, Result, Warning};
 use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::{Failure, Sessions, Stream};
 use crate::fleet::observer::Observer;
@@ -187,6 +187,19 @@ impl Case {
         Ok(Some(run))
     }
 
+    /// What to check before the result is trusted.
+    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
+        let of_gateway = self.scenario.gateway.iter().flat_map(|gateway| &gateway.warnings);
+        let of_engine = self.scenario.serving.warnings.iter();
+        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway)
+    }
+
+    /// What else the user should know, of the engine, the gateway and the trace.
+    pub fn all_notes(&self) -> impl Iterator<Item = &String> {
+        let of_gateway = self.scenario.gateway.iter().flat_map(|gateway| &gateway.notes);
+        self.scenario.serving.notes.iter().chain(of_gateway).chain(&self.notes)
+    }
+
     /// What tells how long sessions of this case take alone, if its targets are about it.
     #[must_use]
     pub fn alone_times(&self) -> Option<AloneTimes> {
@@ -276,7 +289,13 @@ pub(super) fn read_targets(scenario: &Scenario, given: &[String]) -> Result<Vec<
             Some(column) => Slo::parse_at_column(text, column + 1),
             None => Slo::parse(text).map_err(Error::without_place),
         };
-        parsed.map_err(|error| error.at_place(place).in_field(field))
+        let checked = parsed.and_then(|slo| match slo.metric {
+            Metric::Gateway if scenario.gateway.is_none() => {
+                Err(Error::new("there is no gateway to spend time in: only goes with [gateway]"))
+            }
+            _ => Ok(slo),
+        });
+        checked.map_err(|error| error.at_place(place).in_field(field))
     };
     let targets = written.chain(given).map(parse).collect::<Result<Vec<_>>>()?;
     Ok(if targets.is_empty() { Slo::defaults() } else { targets })

@@ -141,6 +141,18 @@ impl Lever {
 }
 
 fn router(scenario: &Scenario) -> Lever {
+    const ONLY_ONE: &str = "with one replica every router sends every call there";
+    let cannot = (scenario.replicas == 1).then(|| ONLY_ONE.to_owned());
+    if let Some(gateway) = &scenario.gateway {
+        let to = !gateway.config().routing.session_affinity;
+        let name = if to { "session affinity on" } else { "session affinity off" };
+        return Lever {
+            name: name.to_owned(),
+            key: "gateway.session_affinity".to_owned(),
+            assignment: format!("gateway.session_affinity={to}"),
+            cannot,
+        };
+    }
     let to = match scenario.router {
         RouterKind::SessionAffinity => RouterKind::Random,
         _ => RouterKind::SessionAffinity,
@@ -149,12 +161,11 @@ fn router(scenario: &Scenario) -> Lever {
         RouterKind::Random => "session affinity off (random)",
         _ => "session affinity on",
     };
-    let only_one = "with one replica every router sends every call there";
     Lever {
         name: name.to_owned(),
         key: "fleet.router".to_owned(),
         assignment: format!("fleet.router='{}'", to.name()),
-        cannot: (scenario.replicas == 1).then(|| only_one.to_owned()),
+        cannot,
     }
 }
 

@@ -10,6 +10,9 @@ use crate::config::scenario::Scenario;
 use crate::fleet::Run;
 
 mod compute;
+mod gateway;
+
+pub use gateway::{GatewayFigures, Scaling};
 
 /// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,6 +29,15 @@ pub struct Figures {
     pub admission: Admission,
     /// Tokens of prompt and output of the calls that were answered.
     pub tokens: TokensOfCalls,
+    /// The gateway, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewayFigures>,
+    /// What scales the gateway's pods did, if anything does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway_scaling: Option<Scaling>,
+    /// What scales the replicas did, if anything does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica_scaling: Option<Scaling>,
     /// Latency by name; see `docs/metrics.md`.
     pub latency: Latency,
     /// Token rates as a user sees them.
@@ -334,7 +346,10 @@ pub struct Cost {
     pub usd_per_gpu_hour: f64,
     /// Where that price is from.
     pub source: String,
-    /// Of the fleet for an hour.
+    /// Of one pod of the gateway for an hour, if it has a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usd_per_gateway_replica_hour: Option<f64>,
+    /// Of the fleet for an hour, the gateway included if it has a price.
     pub usd_per_hour: f64,
     /// Of the window over tasks completed in it, failures included in the cost.
     pub usd_per_completed_task: Option<f64>,
@@ -352,6 +367,11 @@ impl Figures {
         let tasks = tally.tasks[0];
         let tp = scenario.serving.tensor_parallel_size;
         let recompute = hit.recompute_share.unwrap_or(0.0);
+        let held = compute::Held {
+            gpus,
+            scaling: gateway::replica_scaling(run),
+            gateway: gateway::gateway(run, scenario),
+        };
         Self {
             replicas,
             gpus,
@@ -365,10 +385,13 @@ impl Figures {
             preemptions: compute::preemptions(tally),
             kv: compute::kv_use(run, scenario),
             gpu: compute::gpu_use(run, tp, tasks, recompute),
-            time: compute::task_time(tally),
+            time: compute::task_time(tally, run.gateway.is_some()),
             throughput: compute::throughput(tally, gpus, window_s),
             burst: compute::burst(run),
-            cost: compute::cost(scenario, gpus, tasks, window_s),
+            cost: compute::cost(scenario, &held, tasks, window_s),
+            gateway: held.gateway,
+            gateway_scaling: gateway::pod_scaling(run, scenario),
+            replica_scaling: held.scaling,
             hit,
         }
     }

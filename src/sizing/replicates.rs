@@ -23,6 +23,8 @@ pub struct Replicates {
 pub struct Fleet {
     /// Its replicas.
     pub replicas: u32,
+    /// Pods of the gateway in front of it, if there is one.
+    pub pods: Option<u32>,
     /// By seed.
     pub runs: Vec<Judged>,
 }
@@ -71,6 +73,12 @@ impl Replicates {
         Self { cases: self.cases.iter().map(|case| case.with_step_time(by)).collect() }
     }
 
+    /// The same behind another number of gateway pods.
+    #[must_use]
+    pub fn with_pods(&self, pods: u32) -> Self {
+        Self { cases: self.cases.iter().map(|case| case.with_pods(pods)).collect() }
+    }
+
     /// The same under another load.
     ///
     /// # Errors
@@ -86,7 +94,8 @@ impl Replicates {
     pub fn judge(&self, replicas: u32, progress: &Progress) -> Result<Fleet> {
         let judge = |case: &Case| Ok(case.judge(&case.run(replicas, progress)?));
         let runs: Vec<Result<Judged>> = self.cases.par_iter().map(judge).collect();
-        Ok(Fleet { replicas, runs: runs.into_iter().collect::<Result<_>>()? })
+        let pods = self.case().scenario.gateway.as_ref().map(|gateway| gateway.config().pods);
+        Ok(Fleet { replicas, pods, runs: runs.into_iter().collect::<Result<_>>()? })
     }
 }
 

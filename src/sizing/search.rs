@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::boundary::{Boundary, Question};
+use super::pods::{self, Pods};
 use super::replicates::{Fleet, Replicates};
 use super::slo::{Op, Slo};
 use crate::diag::Result;
@@ -23,6 +24,8 @@ pub struct Search {
     pub max_replicas: u32,
     /// Why it gave up before, if it did.
     pub gave_up: Option<GaveUp>,
+    /// The fewest pods of the gateway in front of the smallest fleet.
+    pub pods: Option<Pods>,
 }
 
 /// More replicas no longer move a target that is missed.
@@ -52,7 +55,12 @@ impl Search {
     /// The first error of a simulation, by size.
     pub fn run(replicates: &Replicates, max_replicas: u32, progress: &Progress) -> Result<Self> {
         let targets = &replicates.case().targets;
-        let ask = |replicas| replicates.judge(replicas, progress);
+        let scenario = &replicates.case().scenario;
+        let max_pods = scenario.gateway.as_ref().map(|_| scenario.max_pods);
+        let ask = |replicas| match max_pods {
+            Some(most) => pods::enough(replicates, replicas, most, progress),
+            None => replicates.judge(replicas, progress),
+        };
         let question = Question {
             ask: &ask,
             is_yes: &Fleet::met,
@@ -69,7 +77,11 @@ impl Search {
         let largest = sizes.asked.keys().next_back().copied();
         let early = smallest.is_none() && largest < Some(max_replicas);
         let gave_up = early.then(|| gave_up(targets, &sizes.asked)).flatten();
-        Ok(Self { tried: sizes.asked.into_values().collect(), smallest, max_replicas, gave_up })
+        let answer = smallest.and_then(|smallest| sizes.asked.get(&smallest)).zip(max_pods);
+        let fewest = |(fleet, most)| Pods::fewest(replicates, fleet, most, progress);
+        let pods = answer.map(fewest).transpose()?;
+        let tried = sizes.asked.into_values().collect();
+        Ok(Self { tried, smallest, max_replicas, gave_up, pods })
     }
 
     /// The fleet of this size, if it was simulated.
@@ -81,7 +93,8 @@ impl Search {
     /// The smallest fleet that meets every target.
     #[must_use]
     pub fn answer(&self) -> Option<&Fleet> {
-        self.smallest.and_then(|smallest| self.of_size(smallest))
+        let with_pods = self.pods.as_ref().and_then(|pods| pods.of_number(pods.smallest));
+        with_pods.or_else(|| self.smallest.and_then(|smallest| self.of_size(smallest)))
     }
 
     /// Larger fleets that fail although a smaller one passes: then a fleet's size does not decide

@@ -72,6 +72,12 @@ impl Autoscale {
         Scaling { pods: pod_scaling, replicas: replica_scaling, ..Scaling::default() }
     }
 
+    /// Whether pods of the gateway are scaled.
+    #[must_use]
+    pub const fn scales_pods(&self) -> bool {
+        self.pods.is_some()
+    }
+
     /// Most replicas that there may be of a fleet that begins with so many.
     #[must_use]
     pub fn most_replicas(&self, replicas: u32) -> u32 {

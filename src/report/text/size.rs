@@ -12,6 +12,7 @@ use crate::sizing::bands::{Band, Bands};
 use crate::sizing::candidates::{Comparison, Sized};
 use crate::sizing::case::Case;
 use crate::sizing::cost::{Offer, pareto};
+use crate::sizing::pods::Pods;
 use crate::sizing::replicates::Fleet;
 use crate::sizing::search::{GaveUp, Search};
 use crate::sizing::slo::Metric;
@@ -118,6 +119,9 @@ fn tried(case: &Case, search: &Search, out: &mut dyn Write) -> io::Result<()> {
         table.add_row(cells);
     };
     row("GPUs", &|fleet| fleet.figures().gpus.to_string());
+    if case.scenario.gateway.is_some() {
+        row("gateway replicas", &|fleet| fleet.pods.map_or("-".into(), |pods| pods.to_string()));
+    }
     for (position, target) in case.targets.iter().enumerate() {
         row(&target.to_string(), &|fleet| {
             let verdict = fleet.verdict(position);
@@ -151,7 +155,12 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         seeds => format!(" under each of {seeds} seeds"),
     };
     let name = fleet_name(figures.replicas, figures.gpus);
-    writeln!(out, "Answer: {name} meets every target{seeds}.")?;
+    match best.pods {
+        Some(pods) => {
+            writeln!(out, "Answer: {name} behind {} meet every target{seeds}.", pods_name(pods))?
+        }
+        None => writeln!(out, "Answer: {name} meets every target{seeds}.")?,
+    }
     if let Some(position) = best.binding() {
         let (target, verdict) = (&case.targets[position], best.verdict(position));
         let margin = percent_or_dash(verdict.margin);
@@ -160,13 +169,8 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     }
     match best.replicas.checked_sub(1).and_then(|below| search.of_size(below)) {
         Some(below) => {
-            let missed = (0..case.targets.len()).filter(|&at| !below.verdict(at).met);
-            let missed: Vec<String> = missed
-                .map(|at| (&case.targets[at], below.verdict(at)))
-                .map(|(target, verdict)| format!("{target} ({})", measured(target, verdict)))
-                .collect();
             let name = fleet_name(below.replicas, below.figures().gpus);
-            writeln!(out, "  one less     {name} fails: {}", missed.join(", "))?;
+            writeln!(out, "  one less     {name} fails: {}", missed(case, below))?;
         }
         None => writeln!(out, "  one less     there is none: it is the smallest fleet possible")?,
     }
@@ -176,6 +180,9 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
             "  NOT MONOTONE {size} replicas fail although fewer pass: the size does not decide \
              alone; try other seeds"
         )?;
+    }
+    if let Some(pods) = &search.pods {
+        gateway(case, pods, out)?;
     }
     bands(sized.bands.as_ref(), out)?;
     if let Some(above) = search.of_size(best.replicas + 1).filter(|above| above.met()) {
@@ -201,6 +208,40 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     writeln!(out)
+}
+
+/// The targets that a fleet misses, with their figures.
+fn missed(case: &Case, fleet: &Fleet) -> String {
+    let missed = (0..case.targets.len()).filter(|&at| !fleet.verdict(at).met);
+    let missed: Vec<String> = missed
+        .map(|at| (&case.targets[at], fleet.verdict(at)))
+        .map(|(target, verdict)| format!("{target} ({})", measured(target, verdict)))
+        .collect();
+    missed.join(", ")
+}
+
+fn pods_name(pods: u32) -> String {
+    format!("{pods} gateway replica{}", if pods == 1 { "" } else { "s" })
+}
+
+/// The neighbours of the number of pods.
+fn gateway(case: &Case, pods: &Pods, out: &mut dyn Write) -> io::Result<()> {
+    match pods.smallest.checked_sub(1).and_then(|below| Some((below, pods.of_number(below)?))) {
+        Some((below, fleet)) => {
+            writeln!(out, "  one pod less {} fails: {}", pods_name(below), missed(case, fleet))?
+        }
+        None => writeln!(out, "  one pod less there is none: a gateway has one")?,
+    }
+    for number in pods.failing_above_answer() {
+        let fleet = pods.of_number(number);
+        writeln!(
+            out,
+            "  NOT MONOTONE {} fail although fewer pass: {}",
+            pods_name(number),
+            fleet.map_or(String::new(), |fleet| missed(case, fleet)),
+        )?;
+    }
+    Ok(())
 }
 
 fn bands(bands: Option<&Bands>, out: &mut dyn Write) -> io::Result<()> {

@@ -100,6 +100,22 @@ impl Case {
         }
     }
 
+    /// The same with another number of gateway pods; without a gateway there is nothing to change.
+    #[must_use]
+    pub fn with_pods(&self, pods: u32) -> Self {
+        let mut scenario = self.scenario.clone();
+        scenario.gateway = scenario.gateway.map(|gateway| gateway.with_pods(pods));
+        Self {
+            scenario,
+            workload: Arc::clone(&self.workload),
+            notes: self.notes.clone(),
+            targets: self.targets.clone(),
+            alone: Arc::clone(&self.alone),
+            kinds: self.kinds.clone(),
+            setup: self.setup.clone(),
+        }
+    }
+
     /// Whether the trace is played as it is here: what is drawn of it may follow from the seed.
     fn plays_the_same(&self, scenario: &Scenario) -> bool {
         let draws = scenario.reshape.sample.is_some() || scenario.reshape.scale.is_some();

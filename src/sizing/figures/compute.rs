@@ -1,8 +1,9 @@
 //! How the figures are made of what a run added up.
 
 use super::{
-    Admission, Burst, Cost, GpuUse, Hits, Interactivity, KvUse, Latency, NamedHit, Percentiles,
-    Preemptions, TaskTime, Throughput, TimePart, TokensOfCalls, TtftBand, Units,
+    Admission, Burst, Cost, GatewayFigures, GpuUse, Hits, Interactivity, KvUse, Latency, NamedHit,
+    Percentiles, Preemptions, Scaling, TaskTime, Throughput, TimePart, TokensOfCalls, TtftBand,
+    Units,
 };
 use crate::config::scenario::Scenario;
 use crate::fleet::Run;
@@ -193,7 +194,7 @@ pub(super) fn gpu_use(run: &Run<Tally>, tp: u32, tasks: u64, recompute_share: f6
     }
 }
 
-pub(super) fn task_time(tally: &Tally) -> Option<TaskTime> {
+pub(super) fn task_time(tally: &Tally, has_gateway: bool) -> Option<TaskTime> {
     let means = Part::ALL.iter().map(|part| Some((*part, tally.path.mean_secs(*part)?)));
     let means = means.collect::<Option<Vec<_>>>()?;
     let sum = |of: fn(Part) -> bool| -> f64 {
@@ -201,13 +202,14 @@ pub(super) fn task_time(tally: &Tally) -> Option<TaskTime> {
     };
     let (task_llm_s, session_s) = (sum(Part::is_llm), sum(|_| true));
     let share = |mean: f64, whole: f64| if whole > 0.0 { mean / whole } else { 0.0 };
+    let is_there = |(part, _): &&(Part, f64)| has_gateway || *part != Part::Gateway;
     let part = |&(part, mean_s): &(Part, f64)| TimePart {
         name: part.name(),
         mean_s,
         of_task_llm: part.is_llm().then(|| share(mean_s, task_llm_s)),
         of_session: share(mean_s, session_s),
     };
-    let parts = means.iter().map(part).collect();
+    let parts = means.iter().filter(is_there).map(part).collect();
     Some(TaskTime { tasks: tally.path.tasks(), task_llm_s, session_s, parts })
 }
 
@@ -236,12 +238,27 @@ pub(super) fn burst(run: &Run<Tally>) -> Option<Burst> {
     })
 }
 
-pub(super) fn cost(scenario: &Scenario, gpus: u32, tasks: u64, window_s: f64) -> Option<Cost> {
+/// What is paid for.
+pub(super) struct Held {
+    /// GPUs that the run began with.
+    pub(super) gpus: u32,
+    /// Replicas, if they are scaled.
+    pub(super) scaling: Option<Scaling>,
+    /// The gateway's pods.
+    pub(super) gateway: Option<GatewayFigures>,
+}
+
+pub(super) fn cost(scenario: &Scenario, held: &Held, tasks: u64, window_s: f64) -> Option<Cost> {
     let (usd_per_gpu_hour, source) = scenario.price.clone()?;
-    let usd_per_hour = usd_per_gpu_hour * f64::from(gpus);
+    let tp = f64::from(scenario.serving.tensor_parallel_size);
+    let gpus = held.scaling.map_or(f64::from(held.gpus), |scaling| scaling.held_mean * tp);
+    let pods = held.gateway.as_ref().map_or(0.0, |gateway| gateway.replicas_mean);
+    let gateway = scenario.pod_price.map_or(0.0, |price| price * pods);
+    let usd_per_hour = usd_per_gpu_hour * gpus + gateway;
     Some(Cost {
         usd_per_gpu_hour,
         source,
+        usd_per_gateway_replica_hour: scenario.pod_price,
         usd_per_hour,
         usd_per_completed_task: (tasks > 0)
             .then(|| usd_per_hour * window_s / 3_600.0 / tasks as f64),

@@ -27,6 +27,8 @@ pub enum Metric {
     InteractivityE2e,
     /// Time in the queue.
     Queue,
+    /// Time in the gateway.
+    Gateway,
     /// Prefix-cache hit rate.
     Hit,
     /// Share of calls that failed.
@@ -56,6 +58,8 @@ pub enum Quantity {
     E2ePerToken,
     /// Seconds of a call in the queue.
     Queue,
+    /// Seconds of a call before it is first sent to a replica.
+    Gateway,
 }
 
 /// A share that a run has one value of.
@@ -153,12 +157,9 @@ impl Dimension {
     }
 }
 
-/// Metrics that people ask for and that no run can answer so far.
-pub(super) const NOT_MODELLED: [&str; 1] = ["gateway"];
-
 impl Metric {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Turn,
         Self::Task,
         Self::Session,
@@ -170,6 +171,7 @@ impl Metric {
         Self::Interactivity,
         Self::InteractivityE2e,
         Self::Queue,
+        Self::Gateway,
         Self::Hit,
         Self::Failed,
     ];
@@ -195,6 +197,7 @@ impl Metric {
             Self::Interactivity => "interactivity",
             Self::InteractivityE2e => "interactivity_e2e",
             Self::Queue => "queue",
+            Self::Gateway => "gateway",
             Self::Hit => "hit",
             Self::Failed => "failed",
         }
@@ -215,9 +218,10 @@ impl Metric {
             Self::Interactivity => "1 / percentile of itl: p90 is what 90 % of calls reach",
             Self::InteractivityE2e => "1 / percentile of (end to end / output tokens)",
             Self::Queue => "a call's first scheduled step after its arrival at the engine",
+            Self::Gateway => "a call's arrival at the gateway to its first attempt at a replica",
             Self::Hit => "prompt tokens found in the prefix cache / prompt tokens",
             Self::Failed => {
-                "calls rejected for their length or refused (503) for good / calls sent"
+                "calls rejected for their length, or refused or failed for good / calls sent"
             }
         }
     }
@@ -232,7 +236,7 @@ impl Metric {
             Self::Turn | Self::Task | Self::Session | Self::TurnLlm | Self::TaskLlm => {
                 Dimension::Time
             }
-            Self::Ttft | Self::Itl | Self::Queue => Dimension::Time,
+            Self::Ttft | Self::Itl | Self::Queue | Self::Gateway => Dimension::Time,
         }
     }
 
@@ -260,6 +264,7 @@ impl Metric {
             Self::Interactivity => Asks::InversePercentile(Quantity::Itl),
             Self::InteractivityE2e => Asks::InversePercentile(Quantity::E2ePerToken),
             Self::Queue => Asks::Percentile(Quantity::Queue),
+            Self::Gateway => Asks::Percentile(Quantity::Gateway),
             Self::Hit => Asks::Share(Share::Hit),
             Self::Failed => Asks::Share(Share::Failed),
         }
@@ -281,6 +286,7 @@ impl Metric {
                 | Self::Interactivity
                 | Self::InteractivityE2e
                 | Self::Queue
+                | Self::Gateway
                 | Self::Hit
                 | Self::Failed
         )

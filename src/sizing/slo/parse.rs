@@ -1,7 +1,7 @@
 //! Reads one line into a target; every error points at the word that is wrong.
 
 use super::filter::{Filter, KEYS, Segment};
-use super::metric::{Dimension, Metric, NOT_MODELLED, Op};
+use super::metric::{Dimension, Metric, Op};
 use super::{Slo, Statistic};
 use crate::diag::{Error, Result, nearest};
 use crate::units::Tokens;
@@ -66,9 +66,6 @@ impl<'a> Parser<'a> {
     }
 
     fn metric(&self, statistic: Option<Statistic>, word: Word<'a>) -> Result<Metric> {
-        if NOT_MODELLED.contains(&word.text) {
-            return Err(self.error(word, format!("`{}` is not modelled yet", word.text)));
-        }
         let Some(metric) = Metric::named(word.text) else {
             let names = Metric::ALL.map(Metric::name);
             return Err(self.unknown("metric", word, &names));

@@ -14,6 +14,8 @@ use crate::units::{Span, Time};
 /// A part of a session's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The gateway, and waits of clients that it refused; nothing without one.
+    Gateway,
     /// The API server before the queue and after the last token, and waits after a 503.
     Host,
     /// In the engine's queue.
@@ -34,7 +36,8 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
+        Self::Gateway,
         Self::Host,
         Self::Queue,
         Self::Prefill,
@@ -49,6 +52,7 @@ impl Part {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Gateway => "gateway",
             Self::Host => "host",
             Self::Queue => "queue",
             Self::Prefill => "prefill",
@@ -92,6 +96,7 @@ struct OpenPlay {
 #[derive(Clone, Copy, Debug)]
 struct Marks {
     dispatched: Time,
+    sent: Time,
     queued: Time,
     scheduled: Time,
     first_token: Time,
@@ -106,6 +111,7 @@ impl Marks {
     /// A call of which nothing was told.
     const UNKNOWN: Self = Self {
         dispatched: Time::MAX,
+        sent: Time::MAX,
         queued: Time::MAX,
         scheduled: Time::MAX,
         first_token: Time::MAX,
@@ -116,14 +122,16 @@ impl Marks {
     };
 
     fn of(call: &CallRecord) -> Self {
-        let CallRecord { dispatched, queued, scheduled, first_token, last_token, ended, .. } =
-            *call;
+        let CallRecord {
+            dispatched, sent, queued, scheduled, first_token, last_token, ended, ..
+        } = *call;
         if call.outcome != CallOutcome::Completed {
             // No phase of it is known: all of it is waiting for a failure.
             return Self { dispatched, ended, ..Self::UNKNOWN };
         }
         Self {
             dispatched,
+            sent,
             queued,
             scheduled,
             first_token,
@@ -141,7 +149,8 @@ impl Marks {
             add(parts, Part::Other, between(self.dispatched, self.ended));
             return;
         }
-        add(parts, Part::Host, between(self.dispatched, self.queued));
+        add(parts, Part::Gateway, between(self.dispatched, self.sent));
+        add(parts, Part::Host, between(self.sent, self.queued));
         add(parts, Part::Queue, between(self.queued, self.scheduled));
         let prefill = between(self.scheduled, self.first_token);
         let again = u128::from(prefill.0) * u128::from(self.again);
@@ -272,10 +281,10 @@ mod tests {
         let mut parts = Parts::default();
         // Of 900 prefilled tokens 600 had been computed before.
         marks(1_000, 100, 700).add(Time(95), &mut parts);
-        assert_eq!(parts, [7, 8, 10, 20, 40, 0, 0, 0]);
+        assert_eq!(parts, [0, 7, 8, 10, 20, 40, 0, 0, 0]);
         let mut parts = Parts::default();
         marks(1_000, 100, 700).add(Time(60), &mut parts);
-        assert_eq!(parts, [2, 8, 10, 20, 10, 0, 0, 0]);
+        assert_eq!(parts, [0, 2, 8, 10, 20, 10, 0, 0, 0]);
         let mut parts = Parts::default();
         marks(1_000, 100, 700).add(Time(5), &mut parts);
         assert_eq!(parts, Parts::default());

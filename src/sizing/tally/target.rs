@@ -60,6 +60,7 @@ impl TargetTally {
         let sample = match quantity {
             Quantity::Ttft => call.ttft().secs(),
             Quantity::Queue => call.queue().secs(),
+            Quantity::Gateway => call.before_send().secs(),
             Quantity::E2ePerToken => call.e2e().secs() / call.output.as_f64(),
             Quantity::Itl => match call.itl_secs() {
                 Some(secs) => secs,

@@ -1,0 +1,93 @@
+//! What the gateway and the autoscalers did, as text.
+
+use comfy_table::{Cell, Table};
+
+use super::{right, table};
+use crate::report::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
+use crate::sizing::figures::{GatewayFigures, Scaling};
+
+/// One row a count.
+pub(super) fn counts(gateway: &GatewayFigures) -> Table {
+    let mut table = table(&["gateway", "", ""]);
+    let mut row = |name: &str, value: String, note: &str| {
+        table.add_row([Cell::new(name), right(value), Cell::new(note)]);
+    };
+    let count = |value: u64| grouped(value as i64);
+    let workers = format!("of {} workers", gateway.num_workers);
+    row("replicas", short(gateway.replicas_mean), &workers);
+    row("offered", count(gateway.offered), "requests that reached it");
+    row("admitted", count(gateway.admitted), "");
+    row("queued", count(gateway.queued), "of these, after a wait for a slot");
+    row("rejected", count(gateway.rejected), "503: no slot came free");
+    let some = [
+        ("no_worker", gateway.no_worker, "no pod took requests"),
+        ("rate_limited", gateway.rate_limited, "429: the limits of a tenant"),
+        ("database_errors", gateway.database_errors, "the key could not be looked up"),
+        ("failed", gateway.failed, "after all attempts"),
+        ("killed", gateway.killed, "with their pod"),
+    ];
+    for (name, value, note) in some.into_iter().filter(|(_, value, _)| *value > 0) {
+        row(name, count(value), note);
+    }
+    row("retried", count(gateway.retried), "tries after a failure");
+    row("asked again", count(gateway.asked_again), "by clients that were refused");
+    row("given up", count(gateway.given_up), "calls, by their clients");
+    if let Some(overhead) = gateway.overhead {
+        let note = "from arrival to the first attempt";
+        row("overhead p50, s", short(overhead.p50), note);
+        row("overhead p95, s", short(overhead.p95), "");
+        row("overhead p99, s", short(overhead.p99), "");
+    }
+    if let Some(wait) = gateway.admission_wait {
+        row("wait for a slot p95, s", short(wait.p95), "of those queued");
+    }
+    row("CPU utilisation", percent_or_dash(gateway.cpu_utilisation), "of all pods' cores");
+    if let Some(utilisation) = gateway.counter_utilisation {
+        let note = format!("{} counts of tokens", count(gateway.token_counts));
+        row("counter utilisation", percent(utilisation), &note);
+    }
+    let note = "calls that went where the session's call before had gone";
+    row("stayed", percent_or_dash(gateway.stayed), note);
+    if gateway.pin_hits + gateway.pin_misses > 0 {
+        let note = format!("{} without one", count(gateway.pin_misses));
+        row("pins found", count(gateway.pin_hits), &note);
+        row("pins evicted", count(gateway.evicted_pins), "before their time");
+    }
+    if gateway.key_queries > 0 {
+        row("keys looked up", count(gateway.key_queries), "in the database");
+    }
+    if gateway.connections_max > 0 {
+        let note = format!("{} refused", count(gateway.connections_refused));
+        row("connections max", gateway.connections_max.to_string(), &note);
+        let note = format!(
+            "{} written, {} lost",
+            count(gateway.spend_rows_written),
+            count(gateway.spend_rows_lost)
+        );
+        row("spend queue max, bytes", count(gateway.spend_queue_bytes_max), &note);
+    }
+    if gateway.redis_stood_in > 0 {
+        let note = format!("breakers opened {} times", count(gateway.breakers_opened));
+        row("Redis stood in for", count(gateway.redis_stood_in), &note);
+    }
+    table
+}
+
+/// One row a set that is scaled.
+pub(super) fn scaling(sets: [(&str, Option<Scaling>); 2]) -> Option<Table> {
+    sets.iter().any(|(_, set)| set.is_some()).then(|| {
+        let columns = ["autoscaled", "mean", "serving, mean", "max", "changes"];
+        let mut table = table(&columns);
+        for (name, set) in sets {
+            let Some(set) = set else { continue };
+            table.add_row([
+                Cell::new(name),
+                right(short(set.held_mean)),
+                right(short_or_dash(Some(set.serving_mean))),
+                right(set.held_max.to_string()),
+                right(grouped(set.changes as i64)),
+            ]);
+        }
+        table
+    })
+}
