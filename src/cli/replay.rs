@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Also write what every engine's /metrics would show at the end of the run, in Prometheus'
-    /// text form, under vLLM's names
+    /// text form, under vLLM's names, and the gateway's under LiteLLM's
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
     /// Exit with 1 if a target is not met
@@ -104,7 +104,8 @@ impl Args {
             rows.finish()?;
         }
         if let (Some(path), Some(scrape)) = (&self.metrics, &scrape) {
-            write_page(path, |out| prometheus::write(case, &run.engines, scrape, out))?;
+            let gateway = run.gateway.as_ref();
+            write_page(path, |out| prometheus::write(case, &run.engines, scrape, gateway, out))?;
         }
         let judged = case.judge(&run);
         show(|out| self.form.format().replay(case, &judged, out))?;

@@ -22,7 +22,7 @@ pub use files::Files;
 const CALLS: &str = "play,session,call,lane,model,replica,outcome,in_window,dispatched_s,queued_s,\
     scheduled_s,first_token_s,last_token_s,ended_s,prompt_tokens,cached_tokens,\
     infinite_cache_tokens,prefilled_tokens,output_tokens,preemptions,tokens_lost,compacted,\
-    refusals,places\n";
+    refusals,places,sent_s,attempts\n";
 /// The header of the table of tasks.
 const TASKS: &str = "play,session,in_window,failed,started_s,ended_s,session_s,task_s,task_llm_s,\
     stretch,turns,calls\n";
@@ -143,6 +143,11 @@ impl Row {
         self.truth(call.compacted);
         self.number(call.refusals.into());
         self.places(call.place);
+        match call.attempts {
+            0 => self.word(""),
+            _ => self.time(call.sent),
+        }
+        self.number(call.attempts.into());
         self.end();
     }
 

@@ -9,11 +9,14 @@ use std::io::{self, Write};
 
 use crate::engine::metrics::EngineMetrics;
 use crate::fleet::observer::{About, Observer};
+use crate::observe::gateway::GatewayUse;
 use crate::observe::records::{CallOutcome, CallRecord, TaskRecord, TurnRecord};
 use crate::sizing::case::Case;
 use crate::stats::Buckets;
 use crate::trace::record::Finish;
 use crate::units::{Span, Tokens};
+
+mod gateway;
 
 /// Bounds of the time to first token, in milliseconds.
 const TTFT_MS: [u64; 22] = [
@@ -141,7 +144,8 @@ impl Observer for Scrape {
     fn task(&mut self, _: &TaskRecord, _: &About<'_>) {}
 }
 
-/// Writes the metrics of all engines: what they counted, and what they answered.
+/// Writes the metrics of all engines, what they counted and what they answered, and behind them
+/// those of the gateway.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -149,6 +153,7 @@ pub fn write(
     case: &Case,
     engines: &[EngineMetrics],
     scrape: &Scrape,
+    gateway: Option<&GatewayUse>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut page = Page { text: String::new(), model: escaped(&case.scenario.serving.model.name) };
@@ -162,6 +167,9 @@ pub fn write(
     gauges(&mut page, &engines);
     histograms(&mut page, &engines);
     own(&mut page, &engines);
+    if let Some(used) = gateway {
+        gateway::write(used, &mut page.text);
+    }
     out.write_all(page.text.as_bytes())
 }
 

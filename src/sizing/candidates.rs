@@ -113,7 +113,9 @@ pub fn assignments(axes: &[Axis], combination: &Combination) -> Vec<String> {
 pub fn name(axes: &[Axis], combination: &Combination) -> String {
     let pairs = axes.iter().zip(&combination.values);
     let pairs = pairs.map(|(axis, value)| {
-        let leaf = axis.key.rsplit_once('.').map_or(axis.key.as_str(), |(_, leaf)| leaf);
+        let key = axis.key.as_str();
+        let is_full = key.starts_with("gateway.") || key.starts_with("autoscale.");
+        let leaf = key.rsplit_once('.').filter(|_| !is_full).map_or(key, |(_, leaf)| leaf);
         format!("{leaf}={}", axis.texts()[*value])
     });
     pairs.collect::<Vec<_>>().join(" ")
@@ -176,6 +178,7 @@ pub fn check(axes: &[Axis], one_price: bool) -> Result<()> {
     for axis in axes {
         let why = match axis.key.as_str() {
             "fleet.replicas" => "the number of replicas is what is looked for",
+            "gateway.replicas" => "the number of gateway replicas is what is looked for",
             "run.seed" => "seeds are not candidates: size.seeds = 5 runs each fleet under five",
             "slo.targets" => "candidates are held to the same targets",
             "trace" => "candidates are compared on the same trace",
