@@ -64,6 +64,14 @@ impl CallRecord {
         self.first_token - self.dispatched
     }
 
+    /// It is sent to a replica, for the first time or again.
+    pub fn note_attempt(&mut self, now: Time) {
+        if self.attempts == 0 {
+            self.sent = now;
+        }
+        self.attempts += 1;
+    }
+
     /// First token out minus arrival in the engine's queue: what the engine itself measures.
     #[must_use]
     pub fn engine_ttft(&self) -> Span {

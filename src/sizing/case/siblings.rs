@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Case, OPEN_LOOP, check_models, read_targets};
+use crate::config::autoscale::Scaling;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, LoadKind, Scenario};
 use crate::diag::Result;
@@ -40,6 +41,8 @@ fn alone(setup: &Setup) -> Setup {
     let load = Load { kind: LoadKind::Trace, pause_median: Span::ZERO, pause_sigma: 0.0 };
     Setup {
         replicas: 1,
+        gateway: None,
+        scaling: Scaling::default(),
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
         events: Vec::new(),
