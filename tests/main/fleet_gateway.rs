@@ -77,7 +77,8 @@ pub fn assert_nothing_is_lost(run: &Run, calls: usize) {
         counts.asked_again + calls as u64,
         counts.offered + completed(CallOutcome::RecordedFailure)
     );
-    for engine in &run.engines {
+    // Behind those of the replicas are engines that were lost with what they had.
+    for engine in &run.engines[..run.replicas.len()] {
         let left = (engine.num_requests_running, engine.num_requests_waiting);
         assert_eq!((left, engine.kv_cache_usage_perc), ((0, 0), 0.0));
     }
@@ -271,9 +272,9 @@ fn what_the_gateway_hangs_up_on_is_taken_back_from_the_engine() {
     assert_nothing_is_lost(&run, 3);
     let counts = use_of(&run).counts;
     assert_eq!((counts.timeouts, counts.attempts, counts.answered), (27, 27, 0));
-    // Each attempt is cut off after 5 s, and with the last the replica is idle.
+    // Nine attempts of 5 s after one another, more or less beside those of the others.
     let busy = run.replicas[0].busy.secs();
-    assert!((3.0 * 3.0 * 4.9..3.0 * 3.0 * 5.1).contains(&busy), "{busy} s");
+    assert!((44.9..60.0).contains(&busy), "{busy} s");
     // A stream gives a sign of life with its first token.
     front.clients.streams = true;
     let run = played_alike(&behind(front, 1), &burst(3));
@@ -296,10 +297,11 @@ fn the_gateways_time_comes_before_the_engines() {
         Counting { place: CountPlace::EventLoop, cost: CountCost::PESSIMISTIC };
     front.clients.is_counted = true;
     let run = played_alike(&behind(front, 1), &burst(2));
-    // 8.016 ms for the count of each; the second waits for the first one's 15 ms and its own.
+    // Both take 15 ms on the loop before the first one's count of 8.016 ms is done there. The
+    // second came 1 ms later.
     let sent = [0, 1].map(|session| record(&run, session, 0).before_send());
-    assert_eq!(sent[0].0, 15_000_000 + 14_000_000 + 8_016_000, "{sent:?}");
-    assert_eq!(sent[1].0, 15_000_000 + 14_000_000 + 2 * 8_016_000, "{sent:?}");
+    assert_eq!(sent[0].0, 30_000_000 + 8_016_000, "{sent:?}");
+    assert_eq!(sent[1].0, 29_000_000 + 2 * 8_016_000, "{sent:?}");
     let gateway = use_of(&run);
     assert_eq!(gateway.cpu_used.0, 2 * (15_000_000 + 8_016_000));
     assert_eq!((gateway.counts.token_counts, gateway.counter_busy.0), (2, 16_032_000));
