@@ -32,8 +32,8 @@
 //! than the one it has. Effects are given at the instant of the call that returned them. A client
 //! that asks again after `Refused` (see [`client`]) arrives as a new call. Pods come and go by
 //! [`Gateway::add_pod`], [`Gateway::drain_pod`] and [`Gateway::kill_pod`]; replicas come into the
-//! model list and go out of it by [`Gateway::list`] and [`Gateway::unlist`]; faults of the stores by
-//! [`Gateway::set_redis`] and [`Gateway::slow_database`].
+//! model list and go out of it by [`Gateway::list`] and [`Gateway::unlist`]; faults of the stores
+//! by [`Gateway::set_redis`] and [`Gateway::slow_database`].
 //!
 //! ```
 //! use tonnage::config::gateway::{Deployment, GatewayConfig, Group};

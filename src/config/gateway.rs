@@ -14,9 +14,9 @@ pub mod clients;
 /// A gateway in front of a fleet, and who is behind it.
 ///
 /// A call asks for the model group with the name of its served model, or for the first group if
-/// there is none. Deployments name replicas of the fleet. A replica that none names gets such as the
-/// first replica has, and deployments of replicas that there are not are left out, so that fleets of
-/// any size stand behind the same settings.
+/// there is none. Deployments name replicas of the fleet. A replica that none names gets such as
+/// the first replica has, and deployments of replicas that there are not are left out, so that
+/// fleets of any size stand behind the same settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrontEnd {
     /// The gateway.

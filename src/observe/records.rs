@@ -118,8 +118,8 @@ pub enum CallOutcome {
     Completed,
     /// Its prompt did not fit into the context, and the client was told so.
     Rejected,
-    /// A replica or the gateway refused it, or its attempts failed, as often as the client was ready
-    /// to ask.
+    /// A replica or the gateway refused it, or its attempts failed, as often as the client was
+    /// ready to ask.
     Refused,
     /// It had failed when it was recorded; it held up its client, and no GPU.
     RecordedFailure,

@@ -20,7 +20,7 @@ fn scaled(base: Setup) -> Setup {
     keda.triggers[0].threshold = 2.0;
     let replicas = Some(ReplicaScaling { keda, lifecycle });
     let scaling = Scaling { replicas, ..Scaling::default() };
-    let engine = EngineConfig { max_num_seqs: 4, ..base.engine.clone() };
+    let engine = EngineConfig { max_num_seqs: 4, ..base.engine };
     Setup { scaling, engine, router: RouterKind::LeastLoaded, ..base }
 }
 
