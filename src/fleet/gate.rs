@@ -46,19 +46,20 @@ pub(super) struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// Every replica is in the model list: one without a deployment gets such as the first one has,
-    /// and deployments of replicas that there are not are left out.
+    /// Every replica is in the model list: one without a deployment gets such as the first one has.
+    /// Deployments of replicas that there are not, or not yet, are left out of it.
     pub(super) fn new(front: &'a FrontEnd, replicas: u32, seed: u64, window: Window) -> Self {
         let pods = MemberWatch::new(window, front.gateway.pods);
         let mut config = front.gateway.clone();
         if config.groups.is_empty() {
             config.groups.push(Group::default());
         }
-        config.deployments.retain(|deployment| deployment.replica.0 < replicas);
         if config.deployments.is_empty() {
             config.deployments.push(Deployment::new(0, ReplicaId(0)));
         }
+        let named: Vec<ReplicaId> = config.deployments.iter().map(|one| one.replica).collect();
         let mut gateway = Gateway::new(config, seed);
+        named.into_iter().filter(|one| one.0 >= replicas).for_each(|one| gateway.unlist(one));
         (0..replicas).for_each(|replica| gateway.list(ReplicaId(replica)));
         Self {
             gateway,

@@ -322,7 +322,7 @@ fn rows_of_a_queue_without_room_are_lost_with_their_money() {
     assert!(counts.rows_written + counts.rows_lost + spend_rows_waiting <= 100);
 }
 
-fn any_front() -> impl Strategy<Value = FrontEnd> {
+pub fn any_front() -> impl Strategy<Value = FrontEnd> {
     let admission = prop::option::of((1u32..4, 0u32..3, 0u64..3_000));
     let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (admission, switches, 1u32..3, 0u64..40, 1u64..60).prop_map(
@@ -346,7 +346,7 @@ fn any_front() -> impl Strategy<Value = FrontEnd> {
     )
 }
 
-fn any_happens() -> impl Strategy<Value = Vec<FleetEvent>> {
+pub fn any_happens() -> impl Strategy<Value = Vec<FleetEvent>> {
     let lost = (0u32..3, prop::option::of(0u64..20))
         .prop_map(|(replica, s)| Happens::Lost { replica, restart: s.map(Span::from_secs) });
     let drained = (0u32..3, prop::option::of(0u64..20))
@@ -361,7 +361,7 @@ fn any_happens() -> impl Strategy<Value = Vec<FleetEvent>> {
     })
 }
 
-fn any_trace() -> impl Strategy<Value = Trace> {
+pub fn any_trace() -> impl Strategy<Value = Trace> {
     let call = (1u64..3_000, 1u64..400, 0u64..9_000, any::<bool>());
     let session = prop::collection::vec(call, 1..5);
     prop::collection::vec((0u64..30_000, session), 1..12).prop_map(|mut list| {

@@ -1,7 +1,9 @@
 //! Replicas and gateway pods that come and go by the load.
 
+use proptest::prelude::*;
 use tonnage::config::autoscale::{Hpa, Keda, Lifecycle, Metric, PodRule, PodScaling};
 use tonnage::config::autoscale::{ReplicaScaling, Scaling, Trigger};
+use tonnage::config::gateway::FrontEnd;
 use tonnage::config::scenario::RouterKind;
 use tonnage::engine::config::EngineConfig;
 use tonnage::fleet::{Run, Setup};
@@ -9,6 +11,7 @@ use tonnage::observe::members::Scaled;
 use tonnage::trace::record::Trace;
 use tonnage::units::{ReplicaId, Span, Time};
 
+use super::fleet_gateway::{any_front, any_happens, any_trace};
 use super::fleet_gateway::{assert_nothing_is_lost, behind, played_alike, quick, use_of};
 use super::given::{call, setup, trace};
 
@@ -131,4 +134,55 @@ fn pods_follow_requests_and_stop_when_there_are_none() {
     assert!((4..=5).contains(&use_of(&run).pods.max), "{events:?}");
     assert_eq!(events.last().unwrap().to, 1, "{events:?}");
     assert!(use_of(&run).pods.mean < 3.0);
+}
+
+/// One waiting call for each replica; all comes and goes within seconds.
+fn hasty(front: Option<FrontEnd>, load_s: u64, grace_s: u64) -> Setup {
+    let lifecycle = Lifecycle {
+        startup: Span::from_secs(load_s),
+        probe_period: Span::from_secs(1),
+        grace: Span::from_secs(grace_s),
+        ..Lifecycle::GATEWAY
+    };
+    let hpa = Hpa {
+        sync: Span::from_secs(2),
+        down_stabilization: Span::from_secs(4),
+        up_period: Span::from_secs(2),
+        max: 5,
+        ..Hpa::default()
+    };
+    let mut keda = Keda { hpa, polling_interval: Span::from_secs(2), ..Keda::engines(1, 5) };
+    keda.triggers[0].threshold = 1.0;
+    let pods = PodScaling { rule: PodRule::Cpu(Hpa { target: 0.01, ..hpa }), lifecycle };
+    let scaling = Scaling {
+        pods: front.is_some().then_some(pods),
+        replicas: Some(ReplicaScaling { keda, lifecycle }),
+        ..Scaling::default()
+    };
+    let engine = EngineConfig { max_num_seqs: 1, ..setup().engine };
+    Setup { gateway: front, scaling, engine, replicas: 3, every_step: false, ..setup() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever comes and goes, and fails besides, every call ends once.
+    #[test]
+    fn nothing_is_lost(
+        front in prop::option::of(any_front()),
+        events in any_happens(),
+        trace in any_trace(),
+        times in (0u64..9, 0u64..9),
+        seed in 0u64..1_000,
+    ) {
+        let setup = Setup { events, seed, ..hasty(front, times.0, times.1) };
+        let run = played_alike(&setup, &trace);
+        let calls = trace.sessions.iter().map(|session| session.calls.len()).sum();
+        assert_eq!(run.records.calls.len(), calls);
+        if setup.gateway.is_some() {
+            assert_nothing_is_lost(&run, calls);
+        }
+        let used = run.scaling.replicas.unwrap();
+        assert!(used.held >= used.serving && used.max >= 1, "{used:?}");
+    }
 }

@@ -17,6 +17,7 @@ use crate::engine::{Due, Engine};
 use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, SegmentId, Span, Time, Tokens};
 
+mod abort;
 mod flat;
 
 /// Random workloads in an ordinary run.
