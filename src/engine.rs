@@ -21,8 +21,10 @@ use std::fmt;
 
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Time, Tokens};
+use cache::BlockCache;
 use metrics::EngineMetrics;
 use request::{Effect, Level, Request, StepRun};
+use scheduler::Scheduler;
 
 /// What an engine does next by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,11 @@ pub trait Engine {
     /// A request reaches the engine's queue.
     fn submit(&mut self, now: Time, request: Request);
 
+    /// Nobody waits for a request any more. Nothing is told of it from here on. Its blocks are free
+    /// at the end of the step that runs, before what that computed is taken in; at once if none
+    /// does. Its name may be used again.
+    fn abort(&mut self, now: Time, request: RequestId);
+
     /// The first `tokens` of `path` are in the cache from here on, as if computed before.
     fn warm(&mut self, path: &Path, tokens: Tokens);
 
@@ -108,6 +115,30 @@ pub trait Engine {
     /// Set once a request can never come to its end.
     fn stuck(&self) -> Option<Stuck>;
 
+    /// What a scrape of its metrics would find now, as far as autoscalers go by it.
+    fn gauges(&mut self, now: Time) -> Gauges;
+
     /// What it has counted so far.
     fn metrics(&self) -> EngineMetrics;
+}
+
+/// What changes up and down.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gauges {
+    /// `vllm:num_requests_running`.
+    pub num_requests_running: u64,
+    /// `vllm:num_requests_waiting`.
+    pub num_requests_waiting: u64,
+    /// `vllm:kv_cache_usage_perc`, from 0 to 1.
+    pub kv_cache_usage_perc: f64,
+}
+
+impl Gauges {
+    fn new<C: BlockCache>(scheduler: &Scheduler<C>, used: Blocks) -> Self {
+        Self {
+            num_requests_running: scheduler.running() as u64,
+            num_requests_waiting: scheduler.waiting() as u64,
+            kv_cache_usage_perc: used.as_f64() / scheduler.kv().blocks().as_f64().max(1.0),
+        }
+    }
 }

@@ -13,6 +13,8 @@ mod clients;
 pub mod content;
 mod faults;
 pub mod feed;
+mod gate;
+mod gate_use;
 pub mod observer;
 pub mod overflow;
 pub mod played;
@@ -20,6 +22,7 @@ pub mod population;
 mod replicas;
 pub mod router;
 mod routing;
+mod scaling;
 pub mod session;
 pub mod setup;
 mod tournament;
@@ -194,10 +197,10 @@ pub fn simulate<O: Observer>(
 }
 
 /// Plays a workload on a fleet of engines made by `engine`, and keeps every record.
-pub fn run<E: Engine>(
-    setup: &Setup,
-    workload: &Workload,
-    engine: impl Fn() -> E,
+pub fn run<'a, E: Engine>(
+    setup: &'a Setup,
+    workload: &'a Workload,
+    engine: impl Fn() -> E + 'a,
     progress: &Progress,
 ) -> Run {
     let sessions = Sessions::Held(workload);

@@ -31,8 +31,9 @@
 //! here the world handles the effects and puts that event to [`Gateway::due`] if it is earlier
 //! than the one it has. Effects are given at the instant of the call that returned them. A client
 //! that asks again after `Refused` (see [`client`]) arrives as a new call. Pods come and go by
-//! [`Gateway::add_pod`], [`Gateway::drain_pod`] and [`Gateway::kill_pod`]; faults of the stores by
-//! [`Gateway::set_redis`] and [`Gateway::slow_database`].
+//! [`Gateway::add_pod`], [`Gateway::drain_pod`] and [`Gateway::kill_pod`]; replicas come into the
+//! model list and go out of it by [`Gateway::list`] and [`Gateway::unlist`]; faults of the stores
+//! by [`Gateway::set_redis`] and [`Gateway::slow_database`].
 //!
 //! ```
 //! use tonnage::config::gateway::{Deployment, GatewayConfig, Group};
@@ -68,6 +69,7 @@ pub mod client;
 pub mod cooldown;
 pub mod cores;
 mod database;
+mod deployments;
 pub mod effect;
 mod flow;
 mod limits;
@@ -287,6 +289,7 @@ impl Gateway {
     pub fn arrive(&mut self, now: Time, id: CallId, spec: CallSpec, effects: &mut Vec<Effect>) {
         self.metrics.offered += 1;
         let Some(worker) = self.pick_worker(spec.session) else {
+            self.metrics.no_worker += 1;
             let reason = effect::Reason::NoWorker;
             effects.push(Effect::Refused { call: id, status: 503, retry_after: None, reason });
             return;

@@ -63,6 +63,18 @@ impl<E> EventQueue<E> {
         self.pushed += 1;
     }
 
+    /// Events that are to come.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether nothing is to come.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     /// Takes out the next event with its time.
     pub fn pop(&mut self) -> Option<(Time, E)> {
         let Reverse(entry) = self.heap.pop()?;

@@ -11,6 +11,8 @@ mod main {
     mod fast;
     mod faults;
     mod fit;
+    mod fleet_gateway;
+    mod fleet_scaling;
     mod gateway;
     mod generate;
     mod given;

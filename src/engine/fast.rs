@@ -15,12 +15,14 @@ use super::metrics::EngineMetrics;
 use super::plain::tell;
 use super::request::{Effect, Level, Request, StepRun, StepSummary};
 use super::scheduler::Scheduler;
+use super::scheduler::abort::Abort;
 use super::step_time::{Carry, StepCost, Ticks};
-use super::{Due, Engine, Stuck, StuckCause};
+use super::{Due, Engine, Gauges, Stuck, StuckCause};
 use crate::engine::cache::BlockCache;
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
+mod abort;
 mod locked;
 mod lockstep;
 mod lookup;
@@ -63,6 +65,8 @@ pub struct FastEngine {
     others: Vec<Slot>,
     /// Requests that the batch in flight ends.
     ending: Vec<Slot>,
+    /// Requests that were aborted in the running step.
+    aborts: Vec<Abort>,
     /// The last of the running list, if its prompt is part-way.
     partial: Option<Slot>,
     /// The steps that follow the running one and are not taken one by one.
@@ -138,6 +142,7 @@ impl FastEngine {
             joining: Vec::new(),
             others: Vec::new(),
             ending: Vec::new(),
+            aborts: Vec::new(),
             partial: None,
             skip: None,
             runs: Vec::new(),
@@ -257,6 +262,7 @@ impl FastEngine {
     }
 
     fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.take_back_aborted();
         let mut iteration_tokens = 0;
         let decoded = self.running.members - self.running.ghosts;
         if decoded > 0 {
@@ -318,6 +324,10 @@ impl Engine for FastEngine {
         self.due.get_or_insert(Due::StepStarts(now));
     }
 
+    fn abort(&mut self, now: Time, request: RequestId) {
+        self.abort_request(now, request);
+    }
+
     fn warm(&mut self, path: &Path, tokens: Tokens) {
         self.scheduler.warm(path, tokens);
     }
@@ -365,6 +375,11 @@ impl Engine for FastEngine {
 
     fn stuck(&self) -> Option<Stuck> {
         self.stuck
+    }
+
+    fn gauges(&mut self, now: Time) -> Gauges {
+        let used = self.used_blocks(now);
+        Gauges::new(&self.scheduler, used)
     }
 
     fn metrics(&self) -> EngineMetrics {

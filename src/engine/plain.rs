@@ -12,8 +12,9 @@ use super::kv::KvCache;
 use super::metrics::EngineMetrics;
 use super::request::{Effect, Request, StepSummary};
 use super::scheduler::Scheduler;
+use super::scheduler::abort::Abort;
 use super::step_time::{Carry, StepCost};
-use super::{Due, Engine, Stuck, StuckCause};
+use super::{Due, Engine, Gauges, Stuck, StuckCause};
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
@@ -30,6 +31,8 @@ pub struct PlainEngine<C: BlockCache = KvCache> {
     /// With async scheduling: the batch that runs next. Empty if there is none.
     queued: Batch,
     outputs: Vec<Output>,
+    /// Requests that were aborted in the running step.
+    aborts: Vec<Abort>,
     due: Option<Due>,
     stuck: Option<Stuck>,
     metrics: EngineMetrics,
@@ -55,6 +58,7 @@ impl<C: BlockCache> PlainEngine<C> {
             running: Batch::default(),
             queued: Batch::default(),
             outputs: Vec::new(),
+            aborts: Vec::new(),
             due: None,
             stuck: None,
             metrics: EngineMetrics::default(),
@@ -65,6 +69,11 @@ impl<C: BlockCache> PlainEngine<C> {
     #[must_use]
     pub fn kv(&self) -> &C {
         self.scheduler.kv()
+    }
+
+    /// The requests that have not ended, with the tokens that came out of each so far.
+    pub fn unfinished(&self) -> impl Iterator<Item = (RequestId, Tokens)> + '_ {
+        self.scheduler.unfinished()
     }
 
     /// Starts the next batch, and with async scheduling schedules the one after it.
@@ -158,6 +167,11 @@ impl<C: BlockCache> PlainEngine<C> {
     }
 
     fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        for abort in std::mem::take(&mut self.aborts) {
+            if self.scheduler.has(abort) {
+                self.scheduler.take_back(abort.0);
+            }
+        }
         self.outputs.clear();
         self.scheduler.update(now, &self.running, &mut self.outputs);
         self.running.rows.clear();
@@ -205,6 +219,14 @@ impl<C: BlockCache> Engine for PlainEngine<C> {
         self.due.get_or_insert(Due::StepStarts(now));
     }
 
+    fn abort(&mut self, _: Time, request: RequestId) {
+        let Some(abort) = self.scheduler.find(request) else { return };
+        match self.running.rows.is_empty() {
+            true => self.scheduler.take_back(abort.0),
+            false => self.aborts.push(abort),
+        }
+    }
+
     fn warm(&mut self, path: &Path, tokens: Tokens) {
         self.scheduler.warm(path, tokens);
     }
@@ -229,6 +251,10 @@ impl<C: BlockCache> Engine for PlainEngine<C> {
 
     fn stuck(&self) -> Option<Stuck> {
         self.stuck
+    }
+
+    fn gauges(&mut self, _: Time) -> Gauges {
+        Gauges::new(&self.scheduler, self.scheduler.kv().used_blocks())
     }
 
     fn metrics(&self) -> EngineMetrics {

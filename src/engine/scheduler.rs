@@ -17,6 +17,8 @@ use crate::trace::lineage::Path;
 use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, SegmentId, Time, Tokens};
 
+pub(super) mod abort;
+
 #[derive(Debug)]
 pub(super) struct State<H> {
     pub(super) request: Request,

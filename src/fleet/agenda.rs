@@ -15,6 +15,11 @@ impl Agenda {
         Self(Tournament::new(replicas, OUT))
     }
 
+    /// There are so many engines from now on.
+    pub(super) fn grow(&mut self, replicas: u32) {
+        self.0.grow(replicas);
+    }
+
     /// An engine does this next.
     pub(super) fn set(&mut self, replica: ReplicaId, due: Option<Due>) {
         let key = match due {

@@ -54,7 +54,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         if fit.verdict == Verdict::Rejected {
             self.in_flight[request.index()].record.outcome = CallOutcome::Rejected;
-            self.push(now, Event::Ended { request });
+            match self.gate {
+                // It goes its way all the same; the replica that it comes to says so.
+                Some(_) => self.send(now, request),
+                None => self.push(now, Event::Ended { request }),
+            }
             return;
         }
         if plan.lane == 0 {
@@ -144,6 +148,9 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let (record, play) = (*record, *play);
         self.free_requests.push(request);
         self.last_ended = now;
+        if record.outcome == CallOutcome::Completed {
+            self.count_answer(now, record.prompt + record.output);
+        }
         self.tell(play, |observer, about| observer.call(&record, about));
         let state = &mut self.plays[play as usize];
         state.ended(now, record.call, record.outcome.is_failure());

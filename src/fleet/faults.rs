@@ -9,6 +9,7 @@ use super::observer::Observer;
 use super::world::{Event, InFlight, Stage, World};
 use crate::config::faults::{FleetEvent, Happens};
 use crate::engine::Engine;
+use crate::gateway::cooldown::Failure;
 use crate::units::{ReplicaId, RequestId, Span, Time};
 
 /// What is going on with replicas.
@@ -47,14 +48,13 @@ struct Rolling {
     drain: Option<Span>,
 }
 
-/// How many processes are started at most, those from the beginning apart.
-pub(super) fn spares(replicas: u32, events: &[FleetEvent]) -> u32 {
-    let of_one = |event: &FleetEvent| match event.happens {
-        Happens::Lost { .. } | Happens::Drained { .. } => 1,
-        Happens::Added { .. } => 0,
-        Happens::RollingUpdate { .. } => replicas,
-    };
-    events.iter().map(of_one).sum()
+/// What became of a replica that is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// It has calls to end; the change by which its time to do so can be told from another.
+    At(u32),
+    /// It is gone.
+    Already,
 }
 
 impl Faults {
@@ -76,11 +76,26 @@ impl Faults {
         numbered.filter(|(_, state)| state.phase == Phase::Down).map(|(at, _)| ReplicaId(at))
     }
 
+    /// One more replica, which has no process yet.
+    pub(super) fn grow(&mut self) {
+        self.states.push(State { phase: Phase::Down, changes: 0 });
+    }
+
+    /// Replicas that take calls.
+    pub(super) fn count_up(&self) -> u32 {
+        self.states.iter().filter(|state| state.phase == Phase::Up).count() as u32
+    }
+
     fn change(&mut self, replica: ReplicaId, phase: Phase) -> u32 {
         let state = &mut self.states[replica.index()];
         state.phase = phase;
         state.changes += 1;
         state.changes
+    }
+
+    /// Whether a replica takes calls.
+    pub(super) fn is_up(&self, replica: ReplicaId) -> bool {
+        self.states.get(replica.index()).is_some_and(|state| state.phase == Phase::Up)
     }
 
     fn phase(&self, replica: ReplicaId) -> Phase {
@@ -114,7 +129,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     /// A process takes calls from then on.
-    fn start_replica(&mut self, ready: Time, replica: ReplicaId) {
+    pub(super) fn start_replica(&mut self, ready: Time, replica: ReplicaId) {
         let change = self.faults.change(replica, Phase::Down);
         self.push(ready, Event::Ready { replica, change });
     }
@@ -125,6 +140,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         self.faults.change(replica, Phase::Up);
         self.router.joins(replica);
+        self.replicas[replica.index()].usage.comes(now);
+        if let Some(gate) = &mut self.gate {
+            gate.gateway.list(replica);
+        }
+        self.count_replicas(now);
         self.roll_on_after(now, replica);
     }
 
@@ -144,13 +164,17 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         match ready {
             Some(ready) => self.start_replica(now + ready, replica),
-            None => self.roll_on_after(now, replica),
+            None => {
+                self.replica_gone(now, replica);
+                self.roll_on_after(now, replica);
+            }
         }
+        self.count_replicas(now);
     }
 
     /// Its process is gone: another would begin with an empty cache.
     fn replace(&mut self, now: Time, replica: ReplicaId) {
-        let engine = self.spare_engines.pop().expect("each event has the processes it starts");
+        let engine = (self.new_engine)();
         let state = &mut self.replicas[replica.index()];
         state.settle(now);
         let before = std::mem::replace(&mut state.engine, engine);
@@ -167,7 +191,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         record.replica = None;
         record.losses += 1;
-        self.ask_again(now, request);
+        if self.gate.is_some() {
+            self.attempt_failed(now, request, Failure::Connection);
+        } else {
+            self.ask_again(now, request);
+        }
     }
 
     /// A replica gets no new calls.
@@ -177,8 +205,27 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         let change = self.faults.change(replica, Phase::Draining(ready));
         self.router.leaves(replica);
+        self.count_replicas(now);
         self.may_be_drained(now, replica);
         change
+    }
+
+    /// A replica gets no new calls and is not started again, whatever it was to do.
+    pub(super) fn drain_for_good(&mut self, now: Time, replica: ReplicaId) -> Gone {
+        match self.faults.phase(replica) {
+            Phase::Up => drop(self.drain(now, replica, None)),
+            Phase::Draining(_) => {
+                self.faults.states[replica.index()].phase = Phase::Draining(None);
+            }
+            Phase::Down => {
+                self.faults.change(replica, Phase::Down);
+                self.roll_on_after(now, replica);
+            }
+        }
+        match self.faults.states[replica.index()] {
+            State { phase: Phase::Draining(_), changes } => Gone::At(changes),
+            _ => Gone::Already,
+        }
     }
 
     /// A call has left a replica, perhaps the last one.
@@ -190,7 +237,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         self.replace(now, replica);
         match ready {
             Some(ready) => self.start_replica(now + ready, replica),
-            None => drop(self.faults.change(replica, Phase::Down)),
+            None => {
+                self.faults.change(replica, Phase::Down);
+                self.replica_gone(now, replica);
+                self.roll_on_after(now, replica);
+            }
         }
     }
 

@@ -4,9 +4,10 @@ use super::observer::Observer;
 use super::world::{Event, InFlight, Replica, Stage, World};
 use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
+use crate::gateway::cooldown::Failure;
 use crate::observe::records::CallOutcome;
 use crate::observe::replica::{ReplicaUse, StepUse};
-use crate::units::{Blocks, ReplicaId, RequestId, Span, Time, Tokens};
+use crate::units::{Blocks, CallId, ReplicaId, RequestId, Span, Time, Tokens};
 
 impl<E: Engine, O: Observer> World<'_, E, O> {
     pub(super) fn enter_queue(&mut self, now: Time, request: RequestId, attempt: u32) {
@@ -15,6 +16,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             return;
         }
         let InFlight { record, play, path, kept, burst, stage, .. } = in_flight;
+        if record.outcome == CallOutcome::Rejected {
+            self.refuse_attempt(now, request, Failure::ContextWindow);
+            return;
+        }
         let replica = record.replica.expect("only routed calls are queued");
         let server = &mut self.replicas[replica.index()].server;
         if !server.admit(&self.setup.limits, record.prompt) {
@@ -41,6 +46,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// The API server is too busy: the client asks again later, or gives up.
     fn refuse(&mut self, now: Time, request: RequestId) {
+        if self.gate.is_some() {
+            self.refuse_attempt(now, request, Failure::Status(503));
+            return;
+        }
         let in_flight = &mut self.in_flight[request.index()];
         in_flight.stage = Stage::Client;
         in_flight.record.refusals += 1;
@@ -52,13 +61,14 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         self.leave_replica(now, request);
         if self.route(now, request) {
             // It is tokenised and checked anew.
+            self.in_flight[request.index()].record.note_attempt(now + wait);
             self.enter_server(now + wait, request);
         } else {
             self.push(now + wait, Event::Send { request });
         }
     }
 
-    fn refresh(&mut self, replica: ReplicaId) {
+    pub(super) fn refresh(&mut self, replica: ReplicaId) {
         self.agenda.set(replica, self.replicas[replica.index()].engine.due());
     }
 
@@ -94,26 +104,44 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 record.lost += lost;
             }
             Effect::FirstToken { request } => {
-                let InFlight { record, sent, .. } = &mut self.in_flight[request.index()];
+                let InFlight { record, sent, stage, .. } = &mut self.in_flight[request.index()];
                 record.first_token = now;
+                *stage = Stage::Streaming;
                 let prompt = record.prompt;
                 self.router.prefilled(replica, sent);
                 self.replicas[replica.index()].server.first_token(prompt);
+                if self.gate.is_some() {
+                    self.tell_gateway(now, |gateway, _| {
+                        gateway.first_token(now, CallId(request.0));
+                    });
+                }
             }
             Effect::Finished { request, output, prefilled } => {
-                let InFlight { record, play, path, stage, .. } =
+                let InFlight { record, play, path, stage, attempt, .. } =
                     &mut self.in_flight[request.index()];
+                let attempt = *attempt;
                 *stage = Stage::Client;
                 record.last_token = now;
                 record.output = output;
                 record.prefilled = prefilled;
                 // The last token's KV is never computed.
                 let computed = record.prompt + output - Tokens(1);
-                let path = std::mem::take(path);
+                // Behind a gateway the same call may be sent once more.
+                let path = match self.gate {
+                    Some(_) => path.clone(),
+                    None => std::mem::take(path),
+                };
                 let own = &mut self.plays[*play as usize].own;
                 self.content.compute(own, &path, computed);
                 self.replicas[replica.index()].server.finished();
-                self.push(now + self.setup.api.after_last_token(output), Event::Ended { request });
+                let at = now + self.setup.api.after_last_token(output);
+                self.push(
+                    at,
+                    match self.gate {
+                        Some(_) => Event::Answered { request, attempt },
+                        None => Event::Ended { request },
+                    },
+                );
             }
             Effect::StepStarted(step) => {
                 self.replicas[replica.index()].usage.step(now, &step_use(&step));

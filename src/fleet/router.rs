@@ -173,6 +173,26 @@ impl Router {
         Some((chosen, sent))
     }
 
+    /// One more replica, which does not take calls yet.
+    pub fn grow(&mut self, routing: &Routing) {
+        self.loads.grow();
+        match &mut self.policy {
+            Policy::LeastLoaded(calls) => calls.grow(self.loads.count()),
+            Policy::Prefix { believed: Some(believed), .. } => {
+                believed.push(Believed::new(&routing.memory));
+            }
+            Policy::Latency(_, late) => late.grow(),
+            _ => {}
+        }
+    }
+
+    /// Somebody else has chosen this replica for a call; what the call adds to its load.
+    pub fn chosen(&mut self, now: Time, replica: ReplicaId, prompt: Tokens) -> Sent {
+        let sent = Sent { at: now, uncached: Tokens::ZERO, prompt };
+        self.loads.sent(replica, &sent);
+        sent
+    }
+
     /// A replica takes no more calls, and what was known of it is of no use any more.
     pub fn leaves(&mut self, replica: ReplicaId) {
         self.members.retain(|&member| member != replica);

@@ -11,7 +11,10 @@ use crate::units::{RequestId, Span, Time};
 impl<E: Engine, O: Observer> World<'_, E, O> {
     /// A client sends a call to whatever replica the router chooses.
     pub(super) fn send(&mut self, now: Time, request: RequestId) {
-        if self.route(now, request) {
+        if self.gate.is_some() {
+            self.arrive_at_gateway(now, request);
+        } else if self.route(now, request) {
+            self.in_flight[request.index()].record.note_attempt(now);
             self.enter_server(now, request);
         } else {
             self.in_flight[request.index()].record.refusals += 1;
@@ -21,17 +24,18 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// It is tokenised and checked, then it is in the queue.
     pub(super) fn enter_server(&mut self, now: Time, request: RequestId) {
-        self.attempts = self.attempts.wrapping_add(1);
-        let attempt = self.attempts;
+        let attempt = self.next_attempt();
         let in_flight = &mut self.in_flight[request.index()];
         let queued = now + self.setup.api.before_queue(in_flight.record.prompt);
         in_flight.record.queued = queued;
-        if in_flight.record.attempts == 0 {
-            in_flight.record.sent = now;
-        }
-        in_flight.record.attempts += 1;
         (in_flight.stage, in_flight.attempt) = (Stage::Sent, attempt);
         self.push(queued, Event::Queue { request, attempt });
+    }
+
+    /// A number that tells one way into a queue from another.
+    pub(super) fn next_attempt(&mut self) -> u32 {
+        self.attempts = self.attempts.wrapping_add(1);
+        self.attempts
     }
 
     /// No replica has answered a call: the client sends it again later, or gives up.

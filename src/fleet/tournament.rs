@@ -29,6 +29,15 @@ impl Tournament {
         tournament
     }
 
+    /// So many entrants, of whom the new ones have no key.
+    pub(super) fn grow(&mut self, entrants: u32) {
+        let mut grown = Self::new(entrants, OUT);
+        for (entrant, &key) in (0..entrants).zip(&self.keys) {
+            grown.set(entrant, key);
+        }
+        *self = grown;
+    }
+
     /// Among equal keys the lower number comes first.
     fn lesser_below(&self, node: usize) -> u32 {
         let (left, right) = (self.first[2 * node], self.first[2 * node + 1]);

@@ -8,11 +8,13 @@ use super::agenda::Agenda;
 use super::alone::AloneTimes;
 use super::arrivals::{Arrivals, Failure, Next, Sessions};
 use super::content::Content;
-use super::faults::{Faults, spares};
+use super::faults::Faults;
+use super::gate::Gate;
 use super::observer::{About, Observer};
 use super::population::{Population, Start};
 use super::router::Router;
 use super::router::loads::Sent;
+use super::scaling::Scalers;
 use super::session::Play;
 use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
@@ -41,14 +43,43 @@ pub(super) enum Event {
     Send { request: RequestId },
     /// A call reaches its engine's queue, unless its replica was lost meanwhile.
     Queue { request: RequestId, attempt: u32 },
+    /// A replica has given a whole answer to the gateway, unless that has hung up.
+    Answered { request: RequestId, attempt: u32 },
     /// A client has the whole answer.
     Ended { request: RequestId },
+    /// The gateway does something by itself.
+    Gateway,
+    /// The autoscaler of the gateway's pods looks at its metrics.
+    ScalePods,
+    /// The autoscaler of the replicas does.
+    ScaleReplicas,
+    /// A pod takes requests, unless it was given up.
+    PodReady { member: u32 },
+    /// A pod has had its time to drain.
+    KillPod { pod: u32 },
     /// Something planned happens to the fleet.
     Happens { number: u32 },
     /// A replica takes calls, unless something else has happened to it.
     Ready { replica: ReplicaId, change: u32 },
     /// A replica has had its time to drain.
     DrainEnds { replica: ReplicaId, change: u32 },
+}
+
+impl Event {
+    /// Whether it alone leads to no call: a run does not wait for it.
+    const fn is_standing(self) -> bool {
+        matches!(
+            self,
+            Self::Gateway
+                | Self::ScalePods
+                | Self::ScaleReplicas
+                | Self::PodReady { .. }
+                | Self::KillPod { .. }
+                | Self::Happens { .. }
+                | Self::Ready { .. }
+                | Self::DrainEnds { .. }
+        )
+    }
 }
 
 /// Where a call is.
@@ -62,6 +93,15 @@ pub(super) enum Stage {
     Waiting,
     /// In the engine.
     Scheduled,
+    /// In the engine, and its first token is out.
+    Streaming,
+}
+
+impl Stage {
+    /// Whether an engine has it.
+    pub(super) const fn is_in_engine(self) -> bool {
+        matches!(self, Self::Waiting | Self::Scheduled | Self::Streaming)
+    }
 }
 
 /// A call between its dispatch and its end.
@@ -104,8 +144,12 @@ pub(super) struct World<'a, E, O> {
     pub(super) population: Population,
     pub(super) router: Router,
     pub(super) faults: Faults,
-    /// Engines for processes that are started later.
-    pub(super) spare_engines: Vec<E>,
+    /// Makes the engine of a process that is started.
+    pub(super) new_engine: Box<dyn Fn() -> E + 'a>,
+    pub(super) gate: Option<Box<Gate<'a>>>,
+    pub(super) scalers: Option<Box<Scalers>>,
+    /// Events in the queue that a run does not wait for.
+    standing: usize,
     /// What engines counted whose process is gone.
     pub(super) gone: Vec<EngineMetrics>,
     pub(super) attempts: u32,
@@ -149,14 +193,14 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     pub(super) fn new(
         setup: &'a Setup,
         sessions: Sessions<'a>,
-        engine: impl Fn() -> E,
+        engine: impl Fn() -> E + 'a,
         observer: O,
         alone: Option<&'a AloneTimes>,
     ) -> Self {
         let from = Time::ZERO + setup.warmup;
         let until = setup.window.map_or(Time::MAX, |window| from + window);
         let window = Window { from, until };
-        let blocks = setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)));
+        let blocks = usable_blocks(setup);
         let replica = |_| Replica {
             engine: engine(),
             server: ApiServer::default(),
@@ -172,6 +216,14 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Router::new(setup.router, &setup.routing, setup.replicas, setup.seed);
         faults.absent().for_each(|replica| router.leaves(replica));
+        let mut gate = setup
+            .gateway
+            .as_ref()
+            .map(|front| Gate::new(front, setup.replicas, setup.seed, window));
+        if let Some(gate) = &mut gate {
+            faults.absent().for_each(|replica| gate.gateway.unlist(replica));
+        }
+        let pods = setup.gateway.as_ref().map(|front| front.gateway.pods);
         Self {
             setup,
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
@@ -184,10 +236,13 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             population: Population::new(&setup.load, number, setup.seed, setup.warmup),
             router,
             faults,
-            spare_engines: (0..spares(setup.replicas, &setup.events)).map(|_| engine()).collect(),
+            gate: gate.map(Box::new),
+            scalers: Scalers::new(&setup.scaling, pods, setup.replicas, window),
+            standing: 0,
             gone: Vec::new(),
             attempts: 0,
             replicas: (0..setup.replicas).map(replica).collect(),
+            new_engine: Box::new(engine),
             content: Content::default(),
             plays: Vec::new(),
             free_plays: Vec::new(),
@@ -208,8 +263,11 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
 
     pub(super) fn start_population(&mut self) {
         for (number, event) in (0..).zip(&self.setup.events) {
-            self.queue.push(Time::ZERO + event.at, Event::Happens { number });
+            self.push(Time::ZERO + event.at, Event::Happens { number });
         }
+        // What the gateway does by itself from the start on.
+        self.tell_gateway(Time::ZERO, |_, _| {});
+        self.start_scalers();
         if self.is_alone {
             self.push(Time::ZERO, Event::Arrival);
         } else if self.setup.load.kind == LoadKind::Trace {
@@ -236,6 +294,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     }
 
     pub(super) fn push(&mut self, at: Time, event: Event) {
+        self.standing += usize::from(event.is_standing());
         self.queue.push(at, event);
     }
 
@@ -245,6 +304,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         while self.stuck.is_none() && self.arrivals.failure.is_none() {
             if progress.stop.load(Ordering::Relaxed) {
                 self.interrupted = Some(now);
+                break;
+            }
+            if self.only_stands() {
                 break;
             }
             // At one instant steps end first, then clients act, then steps start.
@@ -269,8 +331,19 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         }
     }
 
+    /// Whether nothing will ever happen to a call any more in a run that ends by itself.
+    fn only_stands(&self) -> bool {
+        let goes_on = self.gate.is_some() || self.scalers.is_some();
+        goes_on
+            && self.queue.len() == self.standing
+            && self.live.window.until == Time::MAX
+            && self.gate.as_ref().is_none_or(|gate| gate.open == 0)
+            && self.agenda.first().is_none()
+    }
+
     fn client_acts(&mut self, progress: &Progress) {
         let Some((now, event)) = self.queue.pop() else { return };
+        self.standing -= usize::from(event.is_standing());
         match event {
             Event::Arrival => self.arrive(now),
             Event::Start { session, pass, player } => {
@@ -287,6 +360,12 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
                 self.call_ended(now, request);
                 progress.calls.fetch_add(1, Ordering::Relaxed);
             }
+            Event::Answered { request, attempt } => self.answered(now, request, attempt),
+            Event::Gateway => self.gateway_wakes(now),
+            Event::ScalePods => self.scale_pods(now),
+            Event::ScaleReplicas => self.scale_replicas(now),
+            Event::PodReady { member } => self.pod_ready(now, member),
+            Event::KillPod { pod } => self.kill_pod(now, pod),
             Event::Happens { number } => self.happens(now, number),
             Event::Ready { replica, change } => self.ready(now, replica, change),
             Event::DrainEnds { replica, change } => self.drain_ends(now, replica, change),
@@ -327,8 +406,8 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             cut_off: self.cut_off(),
             burst: self.burst.finish(window.until),
             replicas: self.replicas.into_iter().map(|replica| replica.usage).collect(),
-            gateway: None,
-            scaling: ScalingUse::default(),
+            gateway: self.gate.map(|gate| gate.finish(window)),
+            scaling: self.scalers.map_or(ScalingUse::default(), |all| all.finish(window)),
             records: self.observer,
             names: self.arrivals.names.into_owned(),
             window,
@@ -337,6 +416,12 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             stuck: self.stuck,
             failure: self.arrivals.failure,
         }
+    }
+
+    /// One more replica, behind all others.
+    pub(super) fn add_replica(&mut self, usage: ReplicaUse) {
+        let (engine, server) = ((self.new_engine)(), ApiServer::default());
+        self.replicas.push(Replica { engine, server, usage });
     }
 
     fn cut_off(&self) -> CutOff {
@@ -366,4 +451,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     pub(super) fn fail(&mut self, failure: Failure) {
         self.arrivals.failure.get_or_insert(failure);
     }
+}
+
+/// Blocks of every replica; without a limit, more than any run takes.
+pub(super) fn usable_blocks(setup: &Setup) -> Blocks {
+    setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)))
 }

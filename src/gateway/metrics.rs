@@ -15,6 +15,8 @@ pub struct GatewayMetrics {
     pub queued: u64,
     /// Turned away by admission.
     pub rejected: u64,
+    /// Turned away because no pod took requests.
+    pub no_worker: u64,
     /// Turned away by the limits of a key or team.
     pub rate_limited: u64,
     /// Turned away because the key could not be looked up.
@@ -23,6 +25,8 @@ pub struct GatewayMetrics {
     pub answered: u64,
     /// Failed after all attempts.
     pub failed: u64,
+    /// Ended because their pod was killed.
+    pub killed: u64,
     /// Requests sent to replicas.
     pub attempts: u64,
     /// Of these, tries after a failure in the same group.
@@ -98,6 +102,14 @@ pub struct GatewayStatus {
 }
 
 impl GatewayMetrics {
+    /// Requests that have come and not ended: each ends in one of the ways that are counted, those
+    /// apart whose client hung up.
+    #[must_use]
+    pub fn open(&self) -> u64 {
+        let turned_away = self.rejected + self.no_worker + self.rate_limited + self.database_errors;
+        self.offered - turned_away - self.answered - self.failed - self.killed
+    }
+
     /// Requests sent to replicas for one that was answered; `None` without answers.
     #[must_use]
     pub fn amplification(&self) -> Option<f64> {

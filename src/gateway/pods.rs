@@ -90,6 +90,7 @@ impl Gateway {
         if let Some(Phase::Sent(deployment)) = self.call(call).map(|call| call.phase) {
             self.hang_up(now, call, deployment, super::routing::Sample::None, effects);
         }
+        self.metrics.killed += 1;
         self.refuse(now, call, 502, None, Reason::WorkerKilled, effects);
     }
 

@@ -28,6 +28,9 @@ pub struct GatewayUse {
     pub spend_bytes_max: Bytes,
     /// Spend rows that wait at the end.
     pub spend_rows_waiting: u64,
+    /// Requests that were with the gateway when the window began: they are not among those that
+    /// were offered in it.
+    pub open_before: u64,
     /// Requests that are with the gateway at the end: in none of the counts of how one ended.
     pub open: u64,
     /// The pods.
@@ -99,6 +102,53 @@ pub struct GatewayCounts {
     pub asked_again: u64,
     /// Calls that clients gave up.
     pub given_up: u64,
+}
+
+impl GatewayCounts {
+    /// What was counted since an earlier count.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            offered: self.offered - before.offered,
+            admitted: self.admitted - before.admitted,
+            queued: self.queued - before.queued,
+            rejected: self.rejected - before.rejected,
+            no_worker: self.no_worker - before.no_worker,
+            rate_limited: self.rate_limited - before.rate_limited,
+            database_errors: self.database_errors - before.database_errors,
+            answered: self.answered - before.answered,
+            failed: self.failed - before.failed,
+            killed: self.killed - before.killed,
+            attempts: self.attempts - before.attempts,
+            retries: self.retries - before.retries,
+            fallbacks: self.fallbacks - before.fallbacks,
+            timeouts: self.timeouts - before.timeouts,
+            cooldowns: self.cooldowns - before.cooldowns,
+            token_counts: self.token_counts - before.token_counts,
+            pin_hits: self.pin_hits - before.pin_hits,
+            pin_misses: self.pin_misses - before.pin_misses,
+            evicted_pins: self.evicted_pins - before.evicted_pins,
+            stayed: self.stayed - before.stayed,
+            moved: self.moved - before.moved,
+            key_hits: self.key_hits - before.key_hits,
+            key_queries: self.key_queries - before.key_queries,
+            connections_refused: self.connections_refused - before.connections_refused,
+            rows_written: self.rows_written - before.rows_written,
+            rows_lost: self.rows_lost - before.rows_lost,
+            nano_cost_lost: self.nano_cost_lost - before.nano_cost_lost,
+            redis_stood_in: self.redis_stood_in - before.redis_stood_in,
+            breakers_opened: self.breakers_opened - before.breakers_opened,
+            asked_again: self.asked_again - before.asked_again,
+            given_up: self.given_up - before.given_up,
+        }
+    }
+
+    /// Requests that ended, however they did.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        let turned_away = self.rejected + self.no_worker + self.rate_limited + self.database_errors;
+        turned_away + self.answered + self.failed + self.killed
+    }
 }
 
 impl GatewayUse {

@@ -64,6 +64,14 @@ impl CallRecord {
         self.first_token - self.dispatched
     }
 
+    /// It is sent to a replica, for the first time or again.
+    pub fn note_attempt(&mut self, now: Time) {
+        if self.attempts == 0 {
+            self.sent = now;
+        }
+        self.attempts += 1;
+    }
+
     /// First token out minus arrival in the engine's queue: what the engine itself measures.
     #[must_use]
     pub fn engine_ttft(&self) -> Span {
@@ -110,8 +118,8 @@ pub enum CallOutcome {
     Completed,
     /// Its prompt did not fit into the context, and the client was told so.
     Rejected,
-    /// A replica or the gateway refused it, or its attempts failed, as often as the client was ready
-    /// to ask.
+    /// A replica or the gateway refused it, or its attempts failed, as often as the client was
+    /// ready to ask.
     Refused,
     /// It had failed when it was recorded; it held up its client, and no GPU.
     RecordedFailure,

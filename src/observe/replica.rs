@@ -63,6 +63,8 @@ pub struct ReplicaUse {
     pub waiting_max: u64,
     /// Since when the replica stands still, if it does.
     idle_since: Time,
+    /// An autoscaler has not brought it yet, or taken it away: it does not even stand still.
+    is_absent: bool,
 }
 
 impl ReplicaUse {
@@ -79,7 +81,20 @@ impl ReplicaUse {
             prefill_tokens: Tokens::ZERO,
             waiting_max: 0,
             idle_since: Time::ZERO,
+            is_absent: false,
         }
+    }
+
+    /// It is not there up to now, or from now on.
+    pub fn absent(&mut self, at: Time) {
+        self.idle_until(at);
+        self.is_absent = true;
+    }
+
+    /// It is there from now on.
+    pub fn comes(&mut self, at: Time) {
+        self.idle_until(at);
+        self.is_absent = false;
     }
 
     /// A step began at `at`. Steps are told in order and do not overlap.
@@ -136,8 +151,10 @@ impl ReplicaUse {
 
     /// The replica did nothing from the end of its last step until `at`.
     pub fn idle_until(&mut self, at: Time) {
-        let idle = self.window.overlap(self.idle_since, at);
-        self.kv_blocks.add(0, idle);
+        if !self.is_absent {
+            let idle = self.window.overlap(self.idle_since, at);
+            self.kv_blocks.add(0, idle);
+        }
         self.idle_since = at.max(self.idle_since);
     }
 }
@@ -162,5 +179,18 @@ mod tests {
         assert_eq!((replica.busy, replica.decode), (Span(60), Span(55)));
         // 10 ns at 5 blocks, 40 ns idle, 50 ns at 10 blocks.
         assert_eq!(replica.kv_blocks.mean(), Some(5.5));
+    }
+
+    #[test]
+    fn a_replica_that_is_not_there_is_not_idle() {
+        let window = Window { from: Time(100), until: Time(200) };
+        let mut replica = ReplicaUse::new(window, Blocks(10));
+        replica.absent(Time::ZERO);
+        replica.comes(Time(140));
+        let used_blocks = Blocks(4);
+        replica.step(Time(150), &StepUse { span: Span(30), used_blocks, ..StepUse::default() });
+        replica.absent(Time(180));
+        replica.idle_until(Time(200));
+        assert_eq!(replica.kv_blocks.mean(), Some(3.0), "30 of 40 ns at 4 blocks");
     }
 }

@@ -36,6 +36,18 @@ impl<const BITS: u32> LogHistogram<BITS> {
         self.sum += other.sum;
     }
 
+    /// What was added since it was as `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let mut since = self.clone();
+        for (mine, theirs) in since.counts.iter_mut().zip(&before.counts) {
+            *mine -= theirs;
+        }
+        since.total -= before.total;
+        since.sum -= before.sum;
+        since
+    }
+
     /// Samples added.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -111,6 +123,17 @@ mod tests {
             assert!(at == last || at == last + 1, "{sample}");
             last = at;
         }
+    }
+
+    #[test]
+    fn what_was_added_since() {
+        let mut all: LogHistogram = LogHistogram::default();
+        (0..50).for_each(|sample| all.add(sample));
+        let before = all.clone();
+        (1_000..1_100).for_each(|sample| all.add(sample));
+        let since = all.since(&before);
+        assert_eq!((since.count(), since.mean()), (100, Some(1_049.5)));
+        assert!(since.quantile(0.0).unwrap() > 990.0);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tonnage::engine::metrics::EngineMetrics;
 use tonnage::engine::plain::PlainEngine;
 use tonnage::engine::request::{Effect, Request, StepSummary};
 use tonnage::engine::step_time::{StepCost, StepSetup};
-use tonnage::engine::{Due, Engine, Stuck};
+use tonnage::engine::{Due, Engine, Gauges, Stuck};
 use tonnage::fleet::admission::Limits;
 use tonnage::fleet::observer::{About, Observer};
 use tonnage::fleet::workload::Workload;
@@ -28,7 +28,7 @@ use tonnage::trace::lineage::Path;
 use tonnage::trace::record::{
     After, AfterEvent, Base, Call, Cause, Finish, Name, Session, SharedContext, Status, Trace,
 };
-use tonnage::units::{Blocks, Span, Time, Tokens};
+use tonnage::units::{Blocks, RequestId, Span, Time, Tokens};
 
 /// Llama-3.1-8B in 16 bits on one H100-SXM.
 pub fn step_cost() -> StepCost {
@@ -290,6 +290,14 @@ struct Watched {
 impl Engine for Watched {
     fn submit(&mut self, now: Time, request: Request) {
         self.engine.submit(now, request);
+    }
+
+    fn abort(&mut self, now: Time, request: RequestId) {
+        self.engine.abort(now, request);
+    }
+
+    fn gauges(&mut self, now: Time) -> Gauges {
+        self.engine.gauges(now)
     }
 
     fn warm(&mut self, path: &Path, tokens: Tokens) {

@@ -22,6 +22,8 @@ pub struct Clients {
     pub is_counted: bool,
     /// Tools that each prompt comes with.
     pub tools: u32,
+    /// Model groups by the name of a served model, where a group is not called as its model.
+    pub groups: BTreeMap<Name, u32>,
     /// Limits of key and team, by the name of the tenant.
     pub limits: BTreeMap<Name, [Option<u32>; 2]>,
     /// Limits of tenants that are not named there.
@@ -41,6 +43,7 @@ impl Default for Clients {
             streams: true,
             is_counted: false,
             tools: 0,
+            groups: BTreeMap::new(),
             limits: BTreeMap::new(),
             other_limits: [None, None],
             price: TokenPrice::default(),

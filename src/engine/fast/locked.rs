@@ -162,7 +162,7 @@ impl FastEngine {
             && left.any(|segment| self.lock.writers.contains_key(&segment))
     }
 
-    fn forget_writer(&mut self, slot: Slot) {
+    pub(super) fn forget_writer(&mut self, slot: Slot) {
         let request = &self.scheduler.state(slot).request;
         for run in request.path.runs().iter().rev().take_while(|run| run.end > request.prompt) {
             if self.lock.writers.get(&run.segment) == Some(&slot) {
@@ -243,7 +243,7 @@ impl FastEngine {
     }
 
     /// Gives a request the blocks of its `computed` tokens, of which `known` can be hit.
-    fn set_blocks(&mut self, slot: Slot, computed: u64, known: u64) {
+    pub(super) fn set_blocks(&mut self, slot: Slot, computed: u64, known: u64) {
         let blocks = Tokens(computed).blocks_ceil(self.scheduler.config().block_size);
         ExtentCache::give_blank(&mut self.scheduler.state_mut(slot).blocks, blocks.0);
         self.scheduler.cache_blocks(slot, known);
@@ -284,7 +284,7 @@ impl FastEngine {
     }
 
     /// Where members write what a request is about to label as well, theirs is older.
-    fn label_before(&mut self, slot: Slot, end: u64) {
+    pub(super) fn label_before(&mut self, slot: Slot, end: u64) {
         if self.lock.writers.is_empty() {
             return;
         }

@@ -181,6 +181,11 @@ impl LockStep {
         }
     }
 
+    /// A request that is no member any more will not come to its end.
+    pub(super) fn forget_end(&mut self, slot: Slot) {
+        self.finishing.retain(|Reverse((_, _, other))| *other != slot);
+    }
+
     /// The tick whose outputs end a member first.
     pub(super) fn next_end(&self) -> Option<u64> {
         self.finishing.peek().map(|Reverse((tick, _, _))| *tick)

@@ -47,7 +47,7 @@ impl FastEngine {
     }
 
     /// Brings everything to where it is at this instant.
-    fn catch_up(&mut self, now: Time) {
+    pub(super) fn catch_up(&mut self, now: Time) {
         let Some(skip) = self.skip else { return };
         let begun = skip.begun(now);
         if skip.open && begun == skip.steps {

@@ -65,7 +65,7 @@ impl FastEngine {
         if self.running.ghosts > 0 || self.may_admit() {
             return None;
         }
-        let repeats = |row: &Row| !row.emits && !row.decodes;
+        let repeats = |row: &Row| !row.emits && !row.decodes && self.scheduler.is_there(row);
         let chunk = match self.running.batch.rows.as_slice() {
             [] => None,
             [row] if repeats(row) => Some(Chunk {

@@ -17,6 +17,7 @@ use crate::engine::{Due, Engine};
 use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, SegmentId, Span, Time, Tokens};
 
+mod abort;
 mod flat;
 
 /// Random workloads in an ordinary run.
@@ -185,6 +186,7 @@ struct Pair {
     skipped: u64,
     locked: u64,
     found: u64,
+    aborted: u64,
 }
 
 fn key(due: Due) -> (Time, u8) {
@@ -195,6 +197,10 @@ fn key(due: Due) -> (Time, u8) {
 }
 
 impl Pair {
+    fn counts(&self) -> [u64; 4] {
+        [self.skipped, self.locked, self.found, self.aborted]
+    }
+
     /// Lets both engines do everything that comes before this instant and phase.
     fn run_until(&mut self, until: (Time, u8)) -> Result<(), String> {
         while let Some(due) = self.fast.due().filter(|due| key(*due) < until) {
@@ -250,6 +256,19 @@ impl Pair {
         }
     }
 
+    /// Takes a request back, one that has ended perhaps, and asks both for their gauges.
+    fn abort(&mut self, now: Time, request: RequestId) -> Result<(), String> {
+        self.aborted += u64::from(self.plain.unfinished().any(|(id, _)| id == request));
+        self.plain.abort(now, request);
+        self.fast.abort(now, request);
+        self.compare()?;
+        let (plain, fast) = (self.plain.gauges(now), self.fast.gauges(now));
+        match plain == fast {
+            true => Ok(()),
+            false => Err(format!("gauges: plain {plain:?}, fast {fast:?}")),
+        }
+    }
+
     fn compare_all(&mut self, until: Time) -> Result<(), String> {
         self.fast.settle(until);
         self.told[1].add(until, &mut self.fast, &mut self.effects);
@@ -265,8 +284,16 @@ impl Pair {
     }
 }
 
+/// What is done besides handing over requests.
+#[derive(Clone, Copy, PartialEq)]
+enum Beside {
+    Nothing,
+    LookUps,
+    Aborts,
+}
+
 /// Gives a random workload to both engines; how much of it went in lock step and was skipped.
-fn play(seed: u64, looks_up: bool) -> Result<[u64; 3], String> {
+fn play(seed: u64, beside: Beside) -> Result<[u64; 4], String> {
     let mut dice = Dice(seed);
     let config = config(&mut dice);
     let cost = cost(&mut dice);
@@ -278,6 +305,7 @@ fn play(seed: u64, looks_up: bool) -> Result<[u64; 3], String> {
         skipped: 0,
         locked: 0,
         found: 0,
+        aborted: 0,
     };
     let stops = [0, 50, 100][dice.between(0, 2) as usize];
     let mut asked = Asked { requests: Vec::new(), segments: 0, stops };
@@ -292,10 +320,22 @@ fn play(seed: u64, looks_up: bool) -> Result<[u64; 3], String> {
         };
         pair.run_until((now, 1)).map_err(|parting| format!("at {now:?}: {parting}"))?;
         if pair.plain.stuck().is_some() {
-            return Ok([pair.skipped, pair.locked, pair.found]);
+            return Ok(pair.counts());
+        }
+        if beside == Beside::Aborts {
+            // Several at once, twice the same, or one and nothing else.
+            while dice.percent(50) && !asked.requests.is_empty() {
+                let last = asked.requests.len() as u64 - 1;
+                let first = if dice.percent(70) { last.saturating_sub(5) } else { 0 };
+                let request = RequestId::from_index(dice.between(first, last) as usize);
+                pair.abort(now, request).map_err(|parting| format!("at {now:?}: {parting}"))?;
+            }
+            if dice.percent(30) {
+                continue;
+            }
         }
         let request = asked.next(&mut dice, &config);
-        if looks_up {
+        if beside == Beside::LookUps {
             pair.look_up(now, &request).map_err(|parting| format!("at {now:?}: {parting}"))?;
             if dice.percent(30) {
                 continue;
@@ -313,19 +353,20 @@ fn play(seed: u64, looks_up: bool) -> Result<[u64; 3], String> {
     if pair.plain.stuck().is_none() {
         pair.compare_all(until).map_err(|parting| format!("after the end: {parting}"))?;
     }
-    Ok([pair.skipped, pair.locked, pair.found])
+    Ok(pair.counts())
 }
 
 fn variable(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// Skips, events in lock step and lookups that found something, over all random workloads.
-fn play_all(looks_up: bool) -> [u64; 3] {
+/// Skips, events in lock step, lookups that found something and requests taken back, over all
+/// random workloads.
+fn play_all(beside: Beside) -> [u64; 4] {
     let first = variable("TONNAGE_SEED", 0);
-    let (mut sums, mut failed) = ([0; 3], 0);
+    let (mut sums, mut failed) = ([0; 4], 0);
     for seed in FOUND.into_iter().chain(first..first + variable("TONNAGE_CASES", CASES)) {
-        match play(seed, looks_up) {
+        match play(seed, beside) {
             Ok(counts) => {
                 for (sum, count) in sums.iter_mut().zip(counts) {
                     *sum += count;
@@ -343,13 +384,21 @@ fn play_all(looks_up: bool) -> [u64; 3] {
 
 #[test]
 fn the_fast_engine_does_what_the_plain_one_does() {
-    let [skipped, locked, _] = play_all(false);
+    let [skipped, locked, ..] = play_all(Beside::Nothing);
     assert!(skipped > 300 && locked > 3_000, "{skipped} skips, {locked} events in lock step");
 }
 
 /// Asked for what is cached at any time, both answer alike, and do what they do alike.
 #[test]
 fn the_fast_engine_finds_what_the_plain_one_finds() {
-    let [skipped, _, found] = play_all(true);
+    let [skipped, _, found, _] = play_all(Beside::LookUps);
     assert!(skipped > 100 && found > 1_000, "{skipped} skips, {found} lookups with a hit");
+}
+
+/// Requests are taken back at any time, and both engines go on alike.
+#[test]
+fn the_fast_engine_takes_back_what_the_plain_one_takes_back() {
+    let [skipped, locked, _, aborted] = play_all(Beside::Aborts);
+    assert!(skipped > 100 && locked > 1_000, "{skipped} skips, {locked} events in lock step");
+    assert!(aborted > 1_000, "{aborted} requests taken back");
 }

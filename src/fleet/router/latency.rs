@@ -26,6 +26,11 @@ impl Latencies {
         Self(vec![Late::default(); replicas as usize])
     }
 
+    /// One more replica.
+    pub(super) fn grow(&mut self) {
+        self.0.push(Late::default());
+    }
+
     /// A call there took so long.
     pub(super) fn took(&mut self, now: Time, replica: ReplicaId, nanos: u64) {
         let late = &mut self.0[replica.index()];

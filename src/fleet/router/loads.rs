@@ -33,6 +33,16 @@ impl Loads {
         Self(vec![Load::default(); replicas as usize])
     }
 
+    /// One more replica.
+    pub(super) fn grow(&mut self) {
+        self.0.push(Load::default());
+    }
+
+    /// Replicas.
+    pub(super) fn count(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     pub(super) fn of(&self, replica: ReplicaId) -> &Load {
         &self.0[replica.index()]
     }

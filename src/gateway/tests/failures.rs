@@ -251,3 +251,29 @@ fn without_a_pod_requests_are_refused() {
     rig.play(secs(9.0));
     assert_eq!(rig.answered(), 1);
 }
+
+/// A replica that comes gets what the others have, and one that goes is sent nothing more.
+#[test]
+fn replicas_come_into_the_list_and_go_out_of_it() {
+    let mut rig = Rig::new(config(1), after(1.0));
+    let sent_to = |rig: &mut Rig, at: f64| {
+        let before = rig.sent.len();
+        (0..20).for_each(|session| rig.arrive(secs(at), call(session)));
+        rig.play(secs(at + 9.0));
+        let sent = rig.sent[before..].iter().map(|(_, replica)| replica.0);
+        sent.collect::<std::collections::BTreeSet<u32>>().into_iter().collect::<Vec<u32>>()
+    };
+    assert_eq!(sent_to(&mut rig, 0.0), [0]);
+    rig.gateway.list(ReplicaId(7));
+    rig.gateway.list(ReplicaId(7));
+    assert_eq!(rig.gateway.config().deployments.len(), 2);
+    assert_eq!(sent_to(&mut rig, 10.0), [0, 7]);
+    rig.gateway.unlist(ReplicaId(0));
+    assert_eq!(sent_to(&mut rig, 20.0), [7]);
+    rig.gateway.list(ReplicaId(0));
+    assert_eq!(sent_to(&mut rig, 30.0), [0, 7]);
+    rig.gateway.unlist(ReplicaId(0));
+    rig.gateway.unlist(ReplicaId(7));
+    assert!(sent_to(&mut rig, 40.0).is_empty());
+    assert_eq!(rig.refused(Reason::Upstream(Failure::NoDeployment)), 20);
+}
