@@ -10,13 +10,12 @@ use crate::diag::Result;
 use crate::engine::config::{EngineConfig, Policy, Pool};
 use crate::engine::step_time::{Factors, StepCost, StepSetup};
 
-/// The gateway in front of so many replicas, and of those that an autoscaler may add.
+/// The gateway in front of so many replicas; it lists those that an autoscaler adds by itself.
 ///
 /// # Errors
 /// A gateway that names others.
 fn front(scenario: &Scenario, replicas: u32) -> Result<Option<FrontEnd>> {
-    let most = scenario.autoscale.most_replicas(replicas);
-    scenario.gateway.as_ref().map(|gateway| gateway.before(most)).transpose()
+    scenario.gateway.as_ref().map(|gateway| gateway.before(replicas)).transpose()
 }
 
 /// What is scaled of a fleet that begins with so many replicas.

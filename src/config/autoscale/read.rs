@@ -77,13 +77,6 @@ impl Autoscale {
     pub const fn scales_pods(&self) -> bool {
         self.pods.is_some()
     }
-
-    /// Most replicas that there may be of a fleet that begins with so many.
-    #[must_use]
-    pub fn most_replicas(&self, replicas: u32) -> u32 {
-        let scaled = self.replicas.as_ref().map_or(0, |scaling| scaling.keda.hpa.max);
-        scaled.max(replicas)
-    }
 }
 
 /// Fewest and most members of a set that begins with so many.
