@@ -34,7 +34,9 @@ pub const KEYS: &[(&str, &str)] = &[
     ("engine.gpu", "GPU of the catalogue, such as h100-sxm"),
     ("engine.vllm_serve", "a `vllm serve` command line, in place of the keys that are its flags"),
     ("engine.vllm_log", "the line of vLLM's log that gives the size of the KV cache"),
-    ("engine.tensor_parallel_size", "GPUs of one replica; 1"),
+    ("engine.tensor_parallel_size", "GPUs of a replica, or of each of its ranks; 1"),
+    ("engine.data_parallel_size", "ranks of a replica that share the experts; 1"),
+    ("engine.enable_expert_parallel", "experts spread over the GPUs instead of cut; false"),
     ("engine.quantization", "weights: bf16, fp8, ...; the model's own"),
     ("engine.kv_cache_dtype", "auto (the model's), bf16, fp8; auto"),
     ("engine.max_model_len", "prompt and output together, in tokens; the model's own"),
@@ -346,9 +348,10 @@ fn read_calibration(document: &Document, serving: &Serving) -> Result<Option<Cal
     let key = "calibration";
     let Some(path) = document.text(key)?.filter(|path| path != "none") else { return Ok(None) };
     let calibration = Calibration::read(Path::new(&document.path_beside(path, key)))?;
-    let (gpu, tp) = (&serving.gpu.name, serving.tensor_parallel_size);
+    let gpu = &serving.gpu.name;
+    let group = [serving.tensor_parallel_size, serving.data_parallel_size];
     let checked =
-        calibration.check(&serving.model.name, gpu, tp, serving.weights, serving.kv_dtype);
+        calibration.check(&serving.model.name, gpu, group, serving.weights, serving.kv_dtype);
     checked.map_err(|error| document.at(key, error))?;
     Ok(Some(calibration))
 }

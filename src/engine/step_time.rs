@@ -192,7 +192,8 @@ pub struct StepCost {
     host_step: f64,
     host_sequence: f64,
     window: Option<u64>,
-    lock_step: bool,
+    /// Ranks that step together.
+    ranks: u32,
     factors: Factors,
     contexts: ContextTicks,
     floor: Floor,
@@ -274,7 +275,7 @@ impl StepCost {
             host_step: preset.t0_ms + fixed_us * US,
             host_sequence: preset.sequence_us * US,
             window: model.window.map(|window| window.tokens),
-            lock_step: group::in_lock_step(setup),
+            ranks: if group::in_lock_step(setup) { setup.dp } else { 1 },
             factors: Factors::default(),
             contexts: ContextTicks::default(),
             floor: rates.floor,

@@ -156,6 +156,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let until = setup.window.map_or(Time::MAX, |window| from + window);
         let window = Window { from, until };
         let blocks = setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)));
+        let blocks = Blocks(blocks.0 * setup.cost.ranks() as u64);
         let replica = |_| Replica {
             engine: engine(),
             server: ApiServer::default(),

@@ -193,11 +193,11 @@ fn changed(base: &Fleet, fleet: &Fleet) -> Value {
 /// What was found for the best candidate.
 fn add_answer(value: &mut Value, best: &Sized) {
     let (case, search) = (best.replicates.case(), &best.search);
-    let tp = case.scenario.serving.tensor_parallel_size;
+    let gpus = case.scenario.serving.gpus();
     let answer = search.answer();
     value["met"] = json!(search.smallest.is_some());
     value["replicas"] = json!(search.smallest);
-    value["gpus"] = json!(search.smallest.map(|replicas| replicas * tp));
+    value["gpus"] = json!(search.smallest.map(|replicas| replicas * gpus));
     let binding = answer.and_then(Fleet::binding);
     value["binding"] = json!(binding.map(|position| case.targets[position].to_string()));
     let spare = search.smallest.and_then(|size| search.of_size(size + 1));
@@ -280,7 +280,7 @@ fn formulas(case: &Case, figures: &Figures) -> Value {
 fn header(case: &Case, counts: &Counts) -> Value {
     let scenario = &case.scenario;
     let serving = &scenario.serving;
-    json!({
+    let mut value = json!({
         "scenario": scenario.name,
         "seed": scenario.seed,
         "model": serving.model.name,
@@ -308,7 +308,11 @@ fn header(case: &Case, counts: &Counts) -> Value {
             .map(ToString::to_string)
             .collect::<Vec<_>>(),
         "notes": serving.notes.iter().chain(&case.notes).collect::<Vec<_>>(),
-    })
+    });
+    if serving.data_parallel_size > 1 {
+        value["data_parallel_size"] = json!(serving.data_parallel_size);
+    }
+    value
 }
 
 fn fleet(case: &Case, run: &Judged) -> Value {

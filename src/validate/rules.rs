@@ -49,7 +49,9 @@ const PLAIN: Habits = Habits {
 /// Sources whose way of measuring is known.
 ///
 /// - InferenceX: its client draws lengths with `RANDOM_RANGE_RATIO` 0.8, its recipes switch the
-///   prefix cache off, and on Blackwell they ask for an FP8 KV cache.
+///   prefix cache off, and on Blackwell they ask for an FP8 KV cache. Its rows with data-parallel
+///   attention give the GPUs of the engine as `tp` and as `dp`, and their product as `ep`: such an
+///   engine has one rank on each of its GPUs.
 /// - BLIS (the 38 experiments of sim-to-real-accuracy-validation): `inference-perf` sends 10 groups
 ///   of 10 prompts in turn, so that all but the first 100 requests find their whole prompt in the
 ///   cache (`results/config.yaml` of each published run). Its ITL is the time of a request over
@@ -101,6 +103,10 @@ pub fn as_measured(mut run: Run) -> Run {
     {
         run.measured.itl_ms = Some((e2e - ttft) / gaps);
     }
+    // GPUs of the engine in every column: each of its ranks has one.
+    if run.origin == "InferenceX" && run.dp > 1 && run.tp == run.dp {
+        (run.tp, run.ep) = (1, run.dp);
+    }
     if run.note.is_empty()
         && run.origin == "NVIDIA"
         && run.model == "Llama-3.1-8B-Instruct-FP8"
@@ -150,6 +156,8 @@ pub struct Deployment {
     pub gpu: &'static str,
     /// GPUs of the group.
     pub tp: u32,
+    /// Groups that share the experts.
+    pub dp: u32,
     /// How weights are stored.
     pub weights: WeightPrecision,
     /// How keys and values are stored.
@@ -165,6 +173,8 @@ pub struct Host<'a> {
     pub gpu: &'static GpuSpec,
     /// GPUs of the group.
     pub tp: u32,
+    /// Groups that share the experts.
+    pub dp: u32,
     /// How weights are stored.
     pub weights: WeightPrecision,
     /// How keys and values are stored.
@@ -193,6 +203,7 @@ impl Host<'_> {
             has_experts: self.model.moe.is_some(),
             gpu: &self.gpu.name,
             tp: self.tp,
+            dp: self.dp,
             weights: self.weights,
             kv_dtype: self.kv_dtype,
             model: self.model.name.clone(),
@@ -205,6 +216,7 @@ impl Host<'_> {
     /// What cannot be served there.
     pub fn server(&self, api: ApiTime, shared: Tokens, factors: Factors) -> Result<Server> {
         let mut request = MemoryRequest::new(self.model, self.gpu, self.tp);
+        request.dp = self.dp;
         request.weights = self.weights;
         request.kv_dtype = self.kv_dtype;
         request.vllm = self.vllm;
@@ -225,7 +237,7 @@ impl Host<'_> {
             model: self.model,
             gpu: self.gpu,
             tp: self.tp,
-            dp: 1,
+            dp: self.dp,
             weights: self.weights,
             kv_dtype: self.kv_dtype,
         };
@@ -287,6 +299,7 @@ impl Plan {
             model: &model,
             gpu,
             tp: run.tp,
+            dp: run.dp,
             weights: weights_of(&run.precision, &model)?,
             kv_dtype,
             vllm: version_of(&run.engine_version),
@@ -322,8 +335,6 @@ impl Plan {
 fn refuse(run: &Run) -> Result<()> {
     let reason = if run.engine != "vllm" {
         "another engine than vllm"
-    } else if run.dp > 1 {
-        "attention data parallelism is not modelled"
     } else if run.pp > 1 {
         "pipeline parallelism is not modelled"
     } else if !run.concurrency_known {

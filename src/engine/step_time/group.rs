@@ -6,6 +6,8 @@ use crate::diag::{Error, Result};
 
 /// Messages a layer with experts: tokens go to them, results come back.
 const EXCHANGES: f64 = 2.0;
+/// Tokens that a rank without work computes.
+const DUMMY_TOKENS: u64 = 1;
 /// Most ranks of a model without experts, beyond which a number is a slip.
 const RANKS_MAX: u32 = 1 << 10;
 
@@ -27,13 +29,7 @@ pub(super) fn check(setup: &StepSetup) -> Result<()> {
     if !(1..=RANKS_MAX).contains(&dp) {
         return Err(Error::found(dp, format!("1 to {RANKS_MAX} ranks")).in_field("dp"));
     }
-    let most = gpu.node_gpus();
-    if model.moe.is_some() && u64::from(tp) * u64::from(dp) > u64::from(most) {
-        let allowed = format!("at most {} with tp {tp}: a node has {most} {}", most / tp, gpu.name);
-        let error = Error::found(dp, allowed).in_field("dp");
-        return Err(error.help("experts across nodes are not modelled"));
-    }
-    Ok(())
+    if model.moe.is_some() { gpu.check_ranks(tp, dp) } else { Ok(()) }
 }
 
 /// Bytes that one token of a rank sends and receives, in all layers, on its way to the experts and
@@ -68,21 +64,28 @@ impl StepCost {
     /// rank.
     #[must_use]
     pub fn in_lock_step(&self) -> bool {
-        self.lock_step
+        self.ranks > 1
+    }
+
+    /// Ranks of the group that step together; 1 if they do not.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.ranks as usize
     }
 
     /// The slowest rank of a step, given each rank's own load, and the time that it and therefore
     /// the step takes. Of equals the first; `None` if no rank computes anything. What the others
-    /// compute is filled in here.
+    /// compute is filled in here: a rank without work computes one token for nothing, since the
+    /// experts wait for every rank.
     #[must_use]
     pub fn slowest(&self, ranks: &mut [StepLoad]) -> Option<(usize, Ticks)> {
-        let all: u64 = ranks.iter().map(StepLoad::tokens).sum();
+        let all: u64 = ranks.iter().map(|load| load.tokens().max(DUMMY_TOKENS)).sum();
         let mut slowest: Option<(usize, Ticks)> = None;
         for (rank, load) in ranks.iter_mut().enumerate() {
             if load.tokens() == 0 {
                 continue;
             }
-            load.set_other_ranks(if self.lock_step { all - load.tokens() } else { 0 });
+            load.set_other_ranks(if self.in_lock_step() { all - load.tokens() } else { 0 });
             let ticks = self.ticks(load);
             if slowest.is_none_or(|(_, most)| ticks > most) {
                 slowest = Some((rank, ticks));
@@ -151,7 +154,7 @@ mod tests {
         ranks[3].add_prefill(0, 2_048, true);
         let (rank, ticks) = cost.slowest(&mut ranks).unwrap();
         assert_eq!(rank, 3, "the prompt takes longest");
-        assert_eq!(ranks[0].other_tokens(), 4 + 2_048);
+        assert_eq!(ranks[0].other_tokens(), 4 + 2_048 + 1, "the idle rank has its dummy");
         assert!(
             ranks.iter().filter(|load| load.tokens() > 0).all(|load| cost.ticks(load) <= ticks)
         );
