@@ -49,9 +49,7 @@ const PLAIN: Habits = Habits {
 /// Sources whose way of measuring is known.
 ///
 /// - InferenceX: its client draws lengths with `RANDOM_RANGE_RATIO` 0.8, its recipes switch the
-///   prefix cache off, and on Blackwell they ask for an FP8 KV cache. Its rows with data-parallel
-///   attention give the GPUs of the engine as `tp` and as `dp`, and their product as `ep`: such an
-///   engine has one rank on each of its GPUs.
+///   prefix cache off, and on Blackwell they ask for an FP8 KV cache.
 /// - BLIS (the 38 experiments of sim-to-real-accuracy-validation): `inference-perf` sends 10 groups
 ///   of 10 prompts in turn, so that all but the first 100 requests find their whole prompt in the
 ///   cache (`results/config.yaml` of each published run). Its ITL is the time of a request over
@@ -103,9 +101,8 @@ pub fn as_measured(mut run: Run) -> Run {
     {
         run.measured.itl_ms = Some((e2e - ttft) / gaps);
     }
-    // GPUs of the engine in every column: each of its ranks has one.
     if run.origin == "InferenceX" && run.dp > 1 && run.tp == run.dp {
-        (run.tp, run.ep) = (1, run.dp);
+        read_ranks(&mut run);
     }
     if run.note.is_empty()
         && run.origin == "NVIDIA"
@@ -115,6 +112,26 @@ pub fn as_measured(mut run: Run) -> Run {
         run.note = TOO_FAST.to_owned();
     }
     run
+}
+
+/// From this day on recipes of InferenceX act on their switch for data-parallel attention.
+const RANKS_SINCE: &str = "2026-04-20";
+/// Why rows that are there twice count once.
+const TWICE: &str = "the same measurement as a row of NVIDIA, which names tp 4, ep 4 and no ranks";
+
+/// Rows of InferenceX with data-parallel attention give the GPUs of the engine as `tp` and as `dp`,
+/// and their product as `ep`. The engine has a rank on each of its GPUs. Before the recipes acted on
+/// the switch it had none: those rows equal others with `tp` GPUs and expert parallelism within
+/// 0.7 % at every concurrency, and those of Kimi-K2.5 are published by NVIDIA as such.
+fn read_ranks(run: &mut Run) {
+    if run.measured_on.is_empty() || run.measured_on.as_str() >= RANKS_SINCE {
+        (run.tp, run.ep) = (1, run.dp);
+        return;
+    }
+    (run.dp, run.ep) = (1, run.tp);
+    if run.note.is_empty() && run.model == "Kimi-K2.5" {
+        run.note = TWICE.to_owned();
+    }
 }
 
 /// Requests of a closed loop for each of its concurrency, as benchmark clients have it.
