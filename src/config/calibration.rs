@@ -300,6 +300,6 @@ mod tests {
         assert!(error.contains("did you mean `factors.host`?"), "{error}");
         let text = example().to_toml("").replace("linear = 0.97", "linear = -1");
         let error = Calibration::parse(&text, "c.toml").unwrap_err().to_string();
-        assert!(error.starts_with("c.toml:9:1: factors.linear: found `-1`"), "{error}");
+        assert!(error.starts_with("c.toml:10:1: factors.linear: found `-1`"), "{error}");
     }
 }
