@@ -117,12 +117,12 @@ pub fn as_measured(mut run: Run) -> Run {
 /// From this day on recipes of InferenceX act on their switch for data-parallel attention.
 const RANKS_SINCE: &str = "2026-04-20";
 /// Why rows that are there twice count once.
-const TWICE: &str = "the same measurement as a row of NVIDIA, which names tp 4, ep 4 and no ranks";
+const TWICE: &str = "the same measurement as a row of NVIDIA, with tp 4, ep 4 and no ranks";
 
 /// Rows of InferenceX with data-parallel attention give the GPUs of the engine as `tp` and as `dp`,
 /// and their product as `ep`. The engine has a rank on each of its GPUs. Before the recipes acted on
 /// the switch it had none: those rows equal others with `tp` GPUs and expert parallelism within
-/// 0.7 % at every concurrency, and those of Kimi-K2.5 are published by NVIDIA as such.
+/// 1.3 % at every concurrency, and those of Kimi-K2.5 are published by NVIDIA as such.
 fn read_ranks(run: &mut Run) {
     if run.measured_on.is_empty() || run.measured_on.as_str() >= RANKS_SINCE {
         (run.tp, run.ep) = (1, run.dp);
