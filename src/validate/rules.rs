@@ -119,10 +119,10 @@ const RANKS_SINCE: &str = "2026-04-20";
 /// Why rows that are there twice count once.
 const TWICE: &str = "the same measurement as a row of NVIDIA, with tp 4, ep 4 and no ranks";
 
-/// Rows of InferenceX with data-parallel attention give the GPUs of the engine as `tp` and as `dp`,
-/// and their product as `ep`. The engine has a rank on each of its GPUs. Before the recipes acted on
-/// the switch it had none: those rows equal others with `tp` GPUs and expert parallelism within
-/// 1.3 % at every concurrency, and those of Kimi-K2.5 are published by NVIDIA as such.
+/// Rows of InferenceX with data-parallel attention give the GPUs of the engine as `tp` and as
+/// `dp`, and their product as `ep`. The engine has a rank on each of its GPUs. Before the recipes
+/// acted on the switch it had none: those rows equal others with `tp` GPUs and expert parallelism
+/// within 1.3 % at every concurrency, and those of Kimi-K2.5 are published by NVIDIA as such.
 fn read_ranks(run: &mut Run) {
     if run.measured_on.is_empty() || run.measured_on.as_str() >= RANKS_SINCE {
         (run.tp, run.ep) = (1, run.dp);

@@ -229,6 +229,10 @@ fn points_that_do_not_agree_are_refused_and_nothing_is_written() {
     assert!(refused(&twice, &["--gpu", "h100"]).contains("--gpu, --model, ...: without effect"));
     assert!(refused(&twice, &["--seconds", "60"]).contains("--seconds: without effect"));
     assert!(refused(&twice, &["--multipliers", "4"]).contains("allowed: 1 to 3"));
+    // A file of no form that is known.
+    let readme = refused(&root().join("README.md"), &[]);
+    assert!(readme.contains("README.md") && readme.contains("understood are tables"), "{readme}");
+    assert!(readme.contains("vllm bench serve") && readme.contains("/metrics"), "{readme}");
 }
 
 #[test]
