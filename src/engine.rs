@@ -3,7 +3,8 @@
 //! An [`Engine`] is told what arrives, is asked when it next does something by itself, and answers
 //! with [`Effect`]s. It does no input or output and never sees the event queue, so that another
 //! implementation with equal answers can stand in its place; [`plain::PlainEngine`] is the
-//! reference that takes one step at a time.
+//! reference that takes one step at a time. A [`ranks::RankGroup`] is a replica of several engines
+//! in lock step.
 
 pub mod batch;
 pub mod cache;
@@ -13,6 +14,7 @@ pub mod fast;
 pub mod kv;
 pub mod metrics;
 pub mod plain;
+pub mod ranks;
 pub mod request;
 pub mod scheduler;
 pub mod step_time;

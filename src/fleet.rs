@@ -42,6 +42,7 @@ use crate::engine::config::EngineConfig;
 use crate::engine::fast::FastEngine;
 use crate::engine::metrics::EngineMetrics;
 use crate::engine::plain::PlainEngine;
+use crate::engine::ranks::RankGroup;
 use crate::engine::step_time::StepCost;
 use crate::observe::burst::Burst;
 use crate::observe::gateway::GatewayUse;
@@ -187,12 +188,24 @@ pub fn simulate<O: Observer>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
-    if setup.every_step {
-        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
-        play(World::new(setup, sessions, engine, observer, alone), progress)
-    } else {
-        let engine = || FastEngine::new(setup.engine.clone(), setup.cost.clone());
-        play(World::new(setup, sessions, engine, observer, alone), progress)
+    let Setup { engine: config, cost, .. } = setup;
+    match (setup.every_step, cost.in_lock_step()) {
+        (true, false) => {
+            let engine = || PlainEngine::new(config.clone(), cost.clone());
+            play(World::new(setup, sessions, engine, observer, alone), progress)
+        }
+        (false, false) => {
+            let engine = || FastEngine::new(config.clone(), cost.clone());
+            play(World::new(setup, sessions, engine, observer, alone), progress)
+        }
+        (true, true) => {
+            let engine = || RankGroup::new(config, cost, PlainEngine::new);
+            play(World::new(setup, sessions, engine, observer, alone), progress)
+        }
+        (false, true) => {
+            let engine = || RankGroup::new(config, cost, FastEngine::new);
+            play(World::new(setup, sessions, engine, observer, alone), progress)
+        }
     }
 }
 

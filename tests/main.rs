@@ -29,6 +29,7 @@ mod main {
     mod notebooks;
     mod postgres;
     mod property;
+    mod ranks;
     mod reference;
     mod replica_events;
     mod rig;

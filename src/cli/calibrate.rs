@@ -54,6 +54,9 @@ struct Host {
     /// GPUs of the tensor-parallel group; 1
     #[arg(long, value_name = "GPUS")]
     tp: Option<u32>,
+    /// Data-parallel ranks, each of --tp GPUs, which share the experts; 1
+    #[arg(long, value_name = "RANKS")]
+    dp: Option<u32>,
     /// Precision of the weights; the checkpoint's own if left out
     #[arg(long)]
     precision: Option<String>,
@@ -107,10 +110,10 @@ fn ending(file: &Path, wanted: &str) -> bool {
 
 /// Refuses options that none of the files heeds.
 fn check_use(args: &Args) -> Result<()> {
-    let Host { gpu, model, tp, precision, kv_cache_dtype, num_gpu_blocks, .. } = &args.host;
+    let Host { gpu, model, tp, dp, precision, kv_cache_dtype, num_gpu_blocks, .. } = &args.host;
     let Host { max_num_batched_tokens, max_num_seqs, .. } = &args.host;
     let host = [gpu, model, precision, kv_cache_dtype].iter().any(|text| text.is_some())
-        || tp.is_some()
+        || [tp, dp].iter().any(|size| size.is_some())
         || [num_gpu_blocks, max_num_batched_tokens, max_num_seqs].iter().any(|n| n.is_some());
     let files = || args.files.iter();
     let tables = files().filter(|file| ending(file, "csv")).count();
@@ -142,6 +145,7 @@ fn points(args: &Args) -> Result<Vec<Point>> {
     if scrapes.is_empty() {
         return Ok(points);
     }
+    let pages = scrapes.iter().map(|file| page(file)).collect::<Result<Vec<Page>>>()?;
     if scrapes.len() % 2 == 1 {
         let text = format!("{} scrapes, allowed: pairs, the earlier one first", scrapes.len());
         return Err(Error::new(text));
@@ -150,14 +154,24 @@ fn points(args: &Args) -> Result<Vec<Point>> {
     let seconds = seconds.ok_or_else(|| {
         Error::new("scrapes need the time between them, more than 0").in_field("--seconds")
     })?;
-    for pair in scrapes.chunks(2) {
-        if let [first, second] = pair {
-            let host = host(args, second)?;
-            let run = between(&Page::read(first)?, &Page::read(second)?, seconds, &host)?;
+    for (pair, files) in pages.chunks(2).zip(scrapes.chunks(2)) {
+        if let ([first, second], [_, file]) = (pair, files) {
+            let host = host(args, file)?;
+            let run = between(first, second, seconds, &host)?;
             points.push(Point::Run(run));
         }
     }
     Ok(points)
+}
+
+/// A file that is neither a table nor a result by its name.
+fn page(file: &Path) -> Result<Page> {
+    Page::read(file).map_err(|error| {
+        error.help(
+            "understood are tables of `tonnage validate` (.csv), results of `vllm bench serve \
+             --save-result` (.json) and, under any other name, pairs of scrapes of vLLM's /metrics",
+        )
+    })
 }
 
 /// The rows of a table that can be simulated; doubtful ones are left out.
@@ -187,6 +201,7 @@ fn host(args: &Args, file: &Path) -> Result<Run> {
     let model = host.model.as_deref().unwrap_or_default();
     let precision = host.precision.as_deref().unwrap_or_default();
     Ok(Run {
+        dp: host.dp.unwrap_or(1),
         kv_cache_dtype: host.kv_cache_dtype.clone(),
         num_gpu_blocks: host.num_gpu_blocks,
         max_batched_tokens: host.max_num_batched_tokens,
@@ -203,11 +218,15 @@ fn report(
 ) -> std::io::Result<()> {
     let Calibration { model, gpu, tensor_parallel_size: tp, weights, fit, .. } =
         &fitted.calibration;
+    let ranks = match fitted.calibration.data_parallel_size {
+        1 => String::new(),
+        ranks => format!("{ranks} ranks of "),
+    };
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let signed = |share: Option<f64>| {
         share.map_or("-".to_owned(), |share| format!("{:+.1} %", share * 100.0))
     };
-    writeln!(out, "{model} in {} on {tp} x {gpu}, {} points", weights.name(), points.len())?;
+    writeln!(out, "{model} in {} on {ranks}{tp} x {gpu}, {} points", weights.name(), points.len())?;
     writeln!(out, "mean error without calibration: {}\n", percent(fit.error_before))?;
     writeln!(out, "multipliers   host  linear  attention   error  left out")?;
     for tried in &fitted.tried {

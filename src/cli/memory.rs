@@ -40,7 +40,7 @@ pub struct Args {
         value_name = "COMMAND",
         allow_hyphen_values = true,
         conflicts_with_all = [
-            "model", "tp", "quantization", "kv_cache_dtype", "gpu_memory_utilization",
+            "model", "tp", "dp", "quantization", "kv_cache_dtype", "gpu_memory_utilization",
             "max_num_batched_tokens", "max_num_seqs", "block_size", "num_gpu_blocks_override",
         ]
     )]
@@ -52,6 +52,9 @@ pub struct Args {
     /// GPUs that share the model (tensor parallelism)
     #[arg(long, default_value_t = 1, value_name = "GPUS")]
     tp: u32,
+    /// Ranks of data-parallel attention, each of --tp GPUs, which share the experts
+    #[arg(long, default_value_t = 1, value_name = "RANKS")]
+    dp: u32,
     /// Precision of the weights: bf16, fp8, nvfp4, mxfp4, int4 [default: the checkpoint's own]
     #[arg(long, value_name = "PRECISION")]
     quantization: Option<String>,
@@ -163,6 +166,7 @@ fn own_request<'a>(
     gpu: &'a GpuSpec,
 ) -> Result<MemoryRequest<'a>> {
     let mut request = MemoryRequest::new(model, gpu, args.tp);
+    request.dp = args.dp;
     if let Some(name) = &args.quantization {
         request.weights = WeightPrecision::parse(name).map_err(|e| e.in_field("quantization"))?;
     }
@@ -186,7 +190,7 @@ fn as_json(
     notes: &[String],
 ) -> serde_json::Value {
     let reserve = &plan.reserve;
-    json!({
+    let mut value = json!({
         "model": request.model.name,
         "gpu": request.gpu.name,
         "tp": plan.tp,
@@ -222,7 +226,12 @@ fn as_json(
         "sequences_that_fit": plan.sequences_that_fit(context),
         "warnings": warnings.iter().map(|warning| warning.0.as_str()).collect::<Vec<_>>(),
         "notes": notes,
-    })
+    });
+    if plan.dp > 1 {
+        value["dp"] = json!(plan.dp);
+        value["gpus"] = json!(plan.gpus());
+    }
+    value
 }
 
 /// One line: name, size in both units, how it comes about.
@@ -245,9 +254,10 @@ fn as_text(
     warnings: &[Warning],
 ) -> String {
     let mut out = String::new();
+    let ranks = if plan.dp > 1 { format!("{} ranks of ", plan.dp) } else { String::new() };
     let _ = writeln!(
         out,
-        "{} on {} x {}: weights {}, KV cache {}, vLLM {}\n\nOne GPU",
+        "{} on {ranks}{} x {}: weights {}, KV cache {}, vLLM {}\n\nOne GPU",
         request.model.name,
         plan.tp,
         request.gpu.name,
@@ -300,7 +310,7 @@ fn gpu_lines(out: &mut String, request: &MemoryRequest, plan: &MemoryPlan) {
 
 /// How the weights come about.
 fn weights_how(request: &MemoryRequest) -> String {
-    let MemoryRequest { model, weights, tp, .. } = *request;
+    let MemoryRequest { model, weights, tp, dp, .. } = *request;
     let bytes = weights.bytes();
     let each = if weights == WeightPrecision::Bits16 {
         format!("{bytes} B each")
@@ -309,7 +319,12 @@ fn weights_how(request: &MemoryRequest) -> String {
     } else {
         format!("{bytes} B each in routed experts, 2 B elsewhere")
     };
-    let share = if tp > 1 { format!(", 1/{tp} on each GPU") } else { String::new() };
+    let share = match (tp, dp) {
+        (1, 1) => String::new(),
+        (_, 1) => format!(", 1/{tp} on each GPU"),
+        (1, _) => format!(", of the experts 1/{dp} on each GPU"),
+        _ => format!(", 1/{tp} on each GPU, of the experts 1/{}", tp * dp),
+    };
     format!("{:.2} billion weights{share}, {each}", model.total_params() as f64 / 1e9)
 }
 
@@ -354,7 +369,10 @@ fn kv_lines(out: &mut String, request: &MemoryRequest, plan: &MemoryPlan, contex
     let _ = writeln!(out, "\nSequences of {} tokens", grouped(context.0));
     line(out, "KV of one", plan.sequence_bytes(context), "every layer and head once");
     count(out, "blocks of one", plan.sequence_blocks(context).0, "");
-    let how = "at once, without sharing a prefix";
+    let how = match plan.dp {
+        1 => "at once, without sharing a prefix",
+        _ => "at once on each rank, without sharing a prefix",
+    };
     count(out, "sequences that fit", plan.sequences_that_fit(context), how);
 }
 

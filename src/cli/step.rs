@@ -53,7 +53,7 @@ pub struct Args {
         long,
         value_name = "COMMAND",
         allow_hyphen_values = true,
-        conflicts_with_all = ["model", "tp", "quantization", "kv_cache_dtype"]
+        conflicts_with_all = ["model", "tp", "dp", "quantization", "kv_cache_dtype"]
     )]
     vllm: Option<String>,
     /// GPUs that share the model (tensor parallelism)
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (model, mut warnings) = models::resolve(&name)?;
     let setup = setup(args, &document, &model)?;
     let cost = StepCost::new(&setup)?;
-    let load = load(args, &cost)?;
+    let load = load(args, setup.dp, &cost)?;
     warnings.extend(cost.warnings().iter().cloned());
     warnings.extend(too_long(&model, &load, args));
     let answer = Answer { setup: &setup, cost: &cost, load: &load, warnings: &warnings };
@@ -125,7 +125,7 @@ fn setup<'a>(args: &Args, document: &Document, model: &'a ModelGeometry) -> Resu
     if args.vllm.is_some() {
         let request = serving::memory_request(document, model, gpu)?;
         let (weights, kv_dtype) = (request.weights, request.kv_dtype);
-        return Ok(StepSetup { model, gpu, tp: request.tp, dp: args.dp, weights, kv_dtype });
+        return Ok(StepSetup { model, gpu, tp: request.tp, dp: request.dp, weights, kv_dtype });
     }
     let weights = match &args.quantization {
         Some(name) => WeightPrecision::parse(name).map_err(|e| e.in_field("quantization"))?,
@@ -153,7 +153,7 @@ fn within(option: &str, what: &str, found: u64, least: u64, most: u64) -> Result
     Err(Error::found(found, format!("{least} to {most} {what}")).in_field(option))
 }
 
-fn load(args: &Args, cost: &StepCost) -> Result<StepLoad> {
+fn load(args: &Args, dp: u32, cost: &StepCost) -> Result<StepLoad> {
     let mut load = cost.empty_load();
     for text in &args.decode {
         let (seqs, context) = pair(text, 'x', None).ok_or_else(|| {
@@ -186,12 +186,12 @@ fn load(args: &Args, cost: &StepCost) -> Result<StepLoad> {
         return Err(Error::found(parts, format!("at most {PARTS_MAX} of --decode and --prefill")));
     }
     let others = match args.other_ranks {
-        Some(tokens) if args.dp == 1 => {
+        Some(tokens) if dp == 1 => {
             let error = Error::found(tokens, "no such option without --dp");
             return Err(error.in_field("--other-ranks"));
         }
         Some(tokens) => tokens,
-        None => load.tokens() * u64::from(args.dp - 1),
+        None => load.tokens() * u64::from(dp.max(1) - 1),
     };
     within("--other-ranks", "tokens", others, 0, SEQS_MAX * TOKENS_MAX)?;
     load.set_other_ranks(others);

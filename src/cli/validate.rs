@@ -183,8 +183,8 @@ fn compare(subjects: &[Subject], calibration: Option<&Calibration>, seed: u64) -
     let one = |subject: &Subject| {
         let checked = |found: Simulated| {
             let Some(calibration) = calibration else { return Ok(found) };
-            let Deployment { model, gpu, tp, weights, kv_dtype, .. } = &found.deployment;
-            calibration.check(model, gpu, *tp, *weights, *kv_dtype).map(|()| found)
+            let Deployment { model, gpu, tp, dp, weights, kv_dtype, .. } = &found.deployment;
+            calibration.check(model, gpu, [*tp, *dp], *weights, *kv_dtype).map(|()| found)
         };
         let simulated = match subject {
             Subject::Run(run) => simulate(run, factors, seed),

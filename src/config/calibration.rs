@@ -21,6 +21,8 @@ pub struct Calibration {
     pub gpu: String,
     /// GPUs of its tensor-parallel group.
     pub tensor_parallel_size: u32,
+    /// Its data-parallel ranks.
+    pub data_parallel_size: u32,
     /// How its weights are stored.
     pub weights: WeightPrecision,
     /// How its keys and values are stored.
@@ -80,6 +82,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("model", "the model that was measured"),
     ("gpu", "on which GPU"),
     ("tensor_parallel_size", "GPUs of the group"),
+    ("data_parallel_size", "ranks that share the experts, each of so many GPUs; 1"),
     ("quantization", "precision of the weights"),
     ("kv_cache_dtype", "precision of the KV cache"),
     ("factors.host", "multiplies host time and fixed times of a step"),
@@ -131,11 +134,13 @@ impl Calibration {
         let kv_dtype = KvDtype::parse(&name("kv_cache_dtype")?, TorchDtype::Bf16);
         let gpu = gpus::find(&name("gpu")?).map_err(at("gpu")).map_err(placed)?;
         let tp = document.whole("tensor_parallel_size", 1, 1_024)?;
+        let dp = document.whole("data_parallel_size", 1, 1_024)?.unwrap_or(1);
         Ok(Self {
             file: file.to_owned(),
             model: name("model")?,
             gpu: gpu.name.clone(),
             tensor_parallel_size: tp.ok_or_else(|| missing("tensor_parallel_size"))? as u32,
+            data_parallel_size: dp as u32,
             weights: weights.map_err(at("quantization")).map_err(placed)?,
             kv_dtype: kv_dtype.map_err(at("kv_cache_dtype")).map_err(placed)?,
             host: factor("factors.host")?,
@@ -162,9 +167,13 @@ impl Calibration {
         let text = |text: &str| Value::String(text.to_owned()).to_string();
         let left_out = self.fit.error_left_out;
         let left_out = left_out.map_or(String::new(), |e| format!("error_left_out = {e:?}\n"));
+        let ranks = match self.data_parallel_size {
+            1 => String::new(),
+            ranks => format!("data_parallel_size = {ranks}\n"),
+        };
         let comment: String = comment.lines().map(|line| format!("# {line}\n")).collect();
         format!(
-            "{comment}model = {}\ngpu = {}\ntensor_parallel_size = {}\nquantization = {}\n\
+            "{comment}model = {}\ngpu = {}\ntensor_parallel_size = {}\n{ranks}quantization = {}\n\
              kv_cache_dtype = {}\n\n[factors]\nhost = {:?}\nlinear = {:?}\nattention = {:?}\n\n\
              [fit]\npoints = {points}\nmultipliers = {multipliers}\n\
              error_before = {error_before:?}\nerror = {error:?}\n{left_out}band_low = {:?}\n\
@@ -187,7 +196,8 @@ impl Calibration {
         )
     }
 
-    /// Refuses a deployment other than the one that was measured.
+    /// Refuses a deployment other than the one that was measured: GPUs of a tensor-parallel group
+    /// and data-parallel ranks go together.
     ///
     /// # Errors
     /// What differs.
@@ -195,7 +205,7 @@ impl Calibration {
         &self,
         model: &str,
         gpu: &str,
-        tp: u32,
+        [tp, dp]: [u32; 2],
         weights: WeightPrecision,
         kv_dtype: KvDtype,
     ) -> Result<()> {
@@ -204,6 +214,7 @@ impl Calibration {
             ("model", known, model.to_owned()),
             ("gpu", self.gpu.clone(), gpu.to_owned()),
             ("tensor_parallel_size", self.tensor_parallel_size.to_string(), tp.to_string()),
+            ("data_parallel_size", self.data_parallel_size.to_string(), dp.to_string()),
             ("quantization", self.weights.name().to_owned(), weights.name().to_owned()),
             // The two 16-bit formats take the same time.
             (
@@ -233,6 +244,7 @@ mod tests {
             model: "Llama-3.1-8B".to_owned(),
             gpu: "H100-SXM".to_owned(),
             tensor_parallel_size: 1,
+            data_parallel_size: 2,
             weights: WeightPrecision::Bits16,
             kv_dtype: KvDtype::Bf16,
             host: 1.25,
@@ -273,7 +285,7 @@ mod tests {
     fn another_deployment_is_refused() {
         let check = |gpu, kv| {
             let (model, weights) = ("Llama-3.1-8B", WeightPrecision::Bits16);
-            example().check(model, gpu, 1, weights, kv).map_err(|error| error.to_string())
+            example().check(model, gpu, [1, 2], weights, kv).map_err(|error| error.to_string())
         };
         assert_eq!(check("H100-SXM", KvDtype::Fp16), Ok(()));
         let error = check("H200-SXM", KvDtype::Bf16).unwrap_err();
@@ -288,6 +300,6 @@ mod tests {
         assert!(error.contains("did you mean `factors.host`?"), "{error}");
         let text = example().to_toml("").replace("linear = 0.97", "linear = -1");
         let error = Calibration::parse(&text, "c.toml").unwrap_err().to_string();
-        assert!(error.starts_with("c.toml:9:1: factors.linear: found `-1`"), "{error}");
+        assert!(error.starts_with("c.toml:10:1: factors.linear: found `-1`"), "{error}");
     }
 }

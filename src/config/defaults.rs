@@ -71,6 +71,17 @@ impl VllmVersion {
         self >= Self::REVISED_SCHEDULER
     }
 
+    /// First version taken to balance data-parallel ranks by requests in flight and KV pressure:
+    /// the change is of July 2026.
+    const PRESSURE_BALANCED: Self = Self { minor: 27 };
+
+    /// Whether a rank with a queue and a full KV cache is avoided, and equal ranks take turns;
+    /// before, a waiting request counted four times and the first of equals was taken.
+    #[must_use]
+    pub fn balances_by_kv_pressure(self) -> bool {
+        self >= Self::PRESSURE_BALANCED
+    }
+
     /// Whether memory for CUDA graphs is set aside before the KV cache is sized.
     #[must_use]
     pub fn counts_cuda_graphs(self) -> bool {

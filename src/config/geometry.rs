@@ -183,12 +183,13 @@ impl ModelGeometry {
         self.common_params() + self.all_expert_params() + self.vocab_params()
     }
 
-    /// Bytes of weights on each GPU of a tensor-parallel group; embedding and output layer have
-    /// 16 bits in every precision.
+    /// Bytes of weights on each GPU of `dp` tensor-parallel groups of `tp` GPUs that share the
+    /// experts, whether these are cut or spread over them; everything else is there once a group.
+    /// Embedding and output layer have 16 bits in every precision.
     #[must_use]
-    pub fn weight_bytes_per_gpu(&self, precision: WeightPrecision, tp: u32) -> f64 {
+    pub fn weight_bytes_per_gpu(&self, precision: WeightPrecision, tp: u32, dp: u32) -> f64 {
         let common = self.common_params() as f64 * precision.other_bytes(self.moe.is_some());
-        let experts = self.all_expert_params() as f64 * precision.bytes();
+        let experts = self.all_expert_params() as f64 * precision.bytes() / f64::from(dp);
         (common + experts + self.vocab_params() as f64 * 2.0) / f64::from(tp)
     }
 
@@ -235,6 +236,20 @@ impl ModelGeometry {
             Attention::Grouped { head_dim, .. } => Some(head_dim),
             Attention::Latent { .. } => None,
         }
+    }
+
+    /// Refuses data-parallel ranks of a model without experts, whose ranks have nothing to do with
+    /// each other.
+    ///
+    /// # Errors
+    /// More than one rank without experts.
+    pub fn check_dp(&self, dp: u32) -> Result<()> {
+        if dp == 1 || self.moe.is_some() {
+            return Ok(());
+        }
+        let allowed = format!("1, since {} has no experts that its ranks could share", self.name);
+        let error = Error::found(dp, allowed).in_field("dp");
+        Err(error.help("each rank is a replica by itself: count them as replicas"))
     }
 
     /// Refuses group sizes that do not cut the model evenly, as vLLM does.

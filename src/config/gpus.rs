@@ -135,6 +135,21 @@ impl GpuSpec {
         Err(error.help("tensor parallelism across nodes is not modelled"))
     }
 
+    /// Refuses `dp` groups of `tp` GPUs that share experts and span more than one node.
+    ///
+    /// # Errors
+    /// No rank, or more of them than fit in a node.
+    pub fn check_ranks(&self, tp: u32, dp: u32) -> Result<()> {
+        let most = self.node_gpus() / tp.max(1);
+        if (1..=most).contains(&dp) {
+            return Ok(());
+        }
+        let allowed =
+            format!("at most {most} with tp {tp}: a node has {} {}", self.node_gpus(), self.name);
+        let error = Error::found(dp, allowed).in_field("dp");
+        Err(error.help("experts across nodes are not modelled"))
+    }
+
     fn answers_to(&self, wanted: &str) -> bool {
         std::iter::once(self.name.as_str())
             .chain(self.aliases.split(';'))

@@ -1,10 +1,10 @@
 //! What a model takes of a GPU's memory, and how many KV-cache blocks are left.
 //!
-//! Per GPU of a tensor-parallel group:
+//! Per GPU of a tensor-parallel group, or of several that share their experts:
 //!
 //! ```text
 //! budget  = utilisation x (device memory - 512 MiB)
-//! reserve = 0.5 GiB + 0.5 GiB if TP > 1 + activations + CUDA graphs
+//! reserve = 0.5 GiB + 0.5 GiB if in a group + activations + CUDA graphs
 //! pool    = budget - weights - reserve
 //! blocks  = pool / (block size x KV bytes of a token on this GPU), rounded down
 //! ```
@@ -48,6 +48,8 @@ pub struct MemoryRequest<'a> {
     pub gpu: &'a GpuSpec,
     /// GPUs of the tensor-parallel group.
     pub tp: u32,
+    /// Such groups that share the experts (attention data parallelism).
+    pub dp: u32,
     /// How the weights are stored.
     pub weights: WeightPrecision,
     /// How keys and values are stored.
@@ -77,6 +79,7 @@ impl<'a> MemoryRequest<'a> {
             model,
             gpu,
             tp,
+            dp: 1,
             weights: model.quantization,
             kv_dtype: KvDtype::of(model.dtype),
             gpu_memory_utilization: defaults::GPU_MEMORY_UTILIZATION,
@@ -92,6 +95,8 @@ impl<'a> MemoryRequest<'a> {
     fn check(&self) -> Result<()> {
         self.gpu.check_group(self.tp)?;
         self.model.check_tp(self.tp)?;
+        self.model.check_dp(self.dp)?;
+        self.gpu.check_ranks(self.tp, self.dp)?;
         let share = self.gpu_memory_utilization;
         if !(share > 0.0 && share <= 1.0) {
             return Err(Error::found(share, "a share above 0 and up to 1")
@@ -129,7 +134,7 @@ impl<'a> MemoryRequest<'a> {
         let activations = 2.0 * self.max_num_batched_tokens.as_f64() * per_token;
         Reserve {
             runtime: RUNTIME,
-            collectives: if self.tp > 1 { COLLECTIVES } else { Bytes::ZERO },
+            collectives: if self.tp * self.dp > 1 { COLLECTIVES } else { Bytes::ZERO },
             sampler: Bytes(sampler),
             activations: Bytes(activations.round() as u64),
             cuda_graphs: if self.vllm.counts_cuda_graphs() { CUDA_GRAPHS } else { Bytes::ZERO },
@@ -172,6 +177,8 @@ impl Reserve {
 pub struct MemoryPlan {
     /// GPUs of the group.
     pub tp: u32,
+    /// Groups, each with a pool of its own.
+    pub dp: u32,
     /// Tokens in a block.
     pub block_size: u64,
     /// Memory of one GPU.
@@ -210,11 +217,11 @@ pub struct MemoryPlan {
 /// and the user gave no number of blocks.
 pub fn plan(request: &MemoryRequest) -> Result<MemoryPlan> {
     request.check()?;
-    let MemoryRequest { model, gpu, tp, .. } = *request;
+    let MemoryRequest { model, gpu, tp, dp, .. } = *request;
     let device = gpu.memory();
     let usable = device.saturating_sub(DEVICE_OVERHEAD);
     let budget = Bytes((request.gpu_memory_utilization * usable.as_f64()).floor() as u64);
-    let computed = Bytes(model.weight_bytes_per_gpu(request.weights, tp).round() as u64);
+    let computed = Bytes(model.weight_bytes_per_gpu(request.weights, tp, dp).round() as u64);
     let weights = request.weights_logged.unwrap_or(computed);
     let reserve = request.reserve();
     let needed = weights + reserve.total();
@@ -235,6 +242,7 @@ pub fn plan(request: &MemoryRequest) -> Result<MemoryPlan> {
     let kv_per_token_layer = Bytes(model.kv_elements() * request.kv_dtype.bytes());
     let plan = MemoryPlan {
         tp,
+        dp,
         block_size: request.block_size,
         device,
         budget,
@@ -316,7 +324,7 @@ fn does_not_fit(request: &MemoryRequest, plan: &MemoryPlan) -> Error {
          but weights take {} and the reserve {}",
         request.model.name,
         request.weights.name(),
-        plan.tp,
+        plan.gpus(),
         request.gpu.name,
         gib_and_gb(plan.device),
         request.gpu_memory_utilization,
@@ -336,7 +344,7 @@ fn does_not_fit(request: &MemoryRequest, plan: &MemoryPlan) -> Error {
 fn fitting_tp(request: &MemoryRequest) -> Option<u32> {
     let doubled = MemoryRequest { tp: request.tp.checked_mul(2)?, ..request.clone() };
     doubled.check().ok()?;
-    let weights = doubled.model.weight_bytes_per_gpu(doubled.weights, doubled.tp);
+    let weights = doubled.model.weight_bytes_per_gpu(doubled.weights, doubled.tp, doubled.dp);
     let usable = doubled.gpu.memory().saturating_sub(DEVICE_OVERHEAD).as_f64();
     let budget = doubled.gpu_memory_utilization * usable;
     if budget > weights + doubled.reserve().total().as_f64() {
@@ -352,7 +360,13 @@ impl MemoryPlan {
         self.budget.as_f64() / self.device.saturating_sub(DEVICE_OVERHEAD).as_f64()
     }
 
-    /// Blocks that can hold tokens: all but the null block.
+    /// GPUs of the replica.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        self.tp * self.dp
+    }
+
+    /// Blocks of one group that can hold tokens: all but the null block.
     #[must_use]
     pub fn usable_blocks(&self) -> Blocks {
         self.num_gpu_blocks.saturating_sub(Blocks(1))

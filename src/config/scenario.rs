@@ -328,9 +328,10 @@ fn read_calibration(document: &Document, serving: &Serving) -> Result<Option<Cal
     let key = "calibration";
     let Some(path) = document.text(key)?.filter(|path| path != "none") else { return Ok(None) };
     let calibration = Calibration::read(Path::new(&document.path_beside(path, key)))?;
-    let (gpu, tp) = (&serving.gpu.name, serving.tensor_parallel_size);
+    let gpu = &serving.gpu.name;
+    let group = [serving.tensor_parallel_size, serving.data_parallel_size];
     let checked =
-        calibration.check(&serving.model.name, gpu, tp, serving.weights, serving.kv_dtype);
+        calibration.check(&serving.model.name, gpu, group, serving.weights, serving.kv_dtype);
     checked.map_err(|error| document.at(key, error))?;
     Ok(Some(calibration))
 }

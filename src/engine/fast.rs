@@ -13,10 +13,11 @@ use super::config::EngineConfig;
 use super::extents::ExtentCache;
 use super::metrics::EngineMetrics;
 use super::plain::tell;
+use super::ranks::{Occupancy, Rank};
 use super::request::{Effect, Level, Request, StepRun, StepSummary};
 use super::scheduler::Scheduler;
 use super::scheduler::abort::Abort;
-use super::step_time::{Carry, StepCost, Ticks};
+use super::step_time::{Carry, StepCost, StepLoad, Ticks};
 use super::{Due, Engine, Gauges, Stuck, StuckCause};
 use crate::engine::cache::BlockCache;
 use crate::trace::lineage::Path;
@@ -30,7 +31,7 @@ mod prices;
 mod skip;
 mod skipping;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use lockstep::LockStep;
 use prices::Prices;
@@ -159,20 +160,14 @@ impl FastEngine {
 
     fn start_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.due = None;
-        std::mem::swap(&mut self.running, &mut self.queued);
-        self.queued.clear();
-        if self.running.is_empty() {
-            self.schedule_something(effects);
-        }
+        self.pick(effects);
         if self.running.is_empty() {
             return;
         }
         let price = self.price();
         effects.push(Effect::StepStarted(price.summary));
         let end = now + price.summary.span;
-        if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
-            self.schedule(true, effects);
-        }
+        self.schedule_behind(effects);
         self.await_end(end, self.running.tick);
         self.skip_ahead(end, &price);
     }
@@ -229,16 +224,7 @@ impl FastEngine {
     }
 
     fn price(&mut self) -> Price {
-        let mut load = self.cost.empty_load();
-        let FastBatch { members, contexts: (context, windowed), .. } = *self.running;
-        load.add_decodes(members, context, windowed);
-        for row in &self.running.batch.rows {
-            if row.decodes {
-                load.add_decode(row.computed_before.0 + 1);
-            } else {
-                load.add_prefill(row.computed_before.0, row.tokens.0, row.emits);
-            }
-        }
+        let load = self.load();
         let ticks = self.prices.ticks(&self.cost, &load);
         let span = self.carry.step(ticks);
         let (decode_ticks, decode_span) = match (load.decode_seqs(), load.prefill_tokens()) {
@@ -259,31 +245,6 @@ impl FastEngine {
             waiting: self.scheduler.waiting() as u64,
         };
         Price { ticks, decode_ticks, summary }
-    }
-
-    fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        self.take_back_aborted();
-        let mut iteration_tokens = 0;
-        let decoded = self.running.members - self.running.ghosts;
-        if decoded > 0 {
-            let gap = now - self.last_update;
-            let sum = u128::from(gap.0) * u128::from(decoded);
-            self.metrics.inter_token_latency.add_all(gap.0, decoded, sum);
-            iteration_tokens += decoded;
-        }
-        self.end_members(self.running.tick, effects);
-        for at in 0..self.running.batch.rows.len() {
-            let row = self.running.batch.rows[at];
-            if row.emits {
-                iteration_tokens += self.end_row(now, &row, effects);
-            }
-        }
-        self.last_update = now;
-        self.running.clear();
-        self.metrics.steps += 1;
-        self.metrics.iteration_tokens.add(iteration_tokens);
-        let goes_on = self.scheduler.has_requests() || !self.queued.is_empty();
-        self.due = goes_on.then_some(Due::StepStarts(now));
     }
 
     /// Takes in what came out of one row; gives the tokens that count for the iteration.
@@ -314,6 +275,68 @@ impl FastEngine {
             self.joining.push(row.slot);
         }
         iteration_tokens
+    }
+}
+
+impl Rank for FastEngine {
+    fn has_work(&self) -> bool {
+        self.scheduler.has_requests() || !self.queued.is_empty()
+    }
+
+    fn pick(&mut self, effects: &mut Vec<Effect>) {
+        std::mem::swap(&mut self.running, &mut self.queued);
+        self.queued.clear();
+        if self.running.is_empty() {
+            self.schedule_something(effects);
+        }
+    }
+
+    fn load(&self) -> StepLoad {
+        let mut load = self.cost.empty_load();
+        let FastBatch { members, contexts: (context, windowed), .. } = *self.running;
+        load.add_decodes(members, context, windowed);
+        for row in &self.running.batch.rows {
+            if row.decodes {
+                load.add_decode(row.computed_before.0 + 1);
+            } else {
+                load.add_prefill(row.computed_before.0, row.tokens.0, row.emits);
+            }
+        }
+        load
+    }
+
+    fn schedule_behind(&mut self, effects: &mut Vec<Effect>) {
+        if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
+            self.schedule(true, effects);
+        }
+    }
+
+    fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.take_back_aborted();
+        let mut iteration_tokens = 0;
+        let decoded = self.running.members - self.running.ghosts;
+        if decoded > 0 {
+            let gap = now - self.last_update;
+            let sum = u128::from(gap.0) * u128::from(decoded);
+            self.metrics.inter_token_latency.add_all(gap.0, decoded, sum);
+            iteration_tokens += decoded;
+        }
+        self.end_members(self.running.tick, effects);
+        for at in 0..self.running.batch.rows.len() {
+            let row = self.running.batch.rows[at];
+            if row.emits {
+                iteration_tokens += self.end_row(now, &row, effects);
+            }
+        }
+        self.last_update = now;
+        self.running.clear();
+        self.metrics.steps += 1;
+        self.metrics.iteration_tokens.add(iteration_tokens);
+        self.due = self.has_work().then_some(Due::StepStarts(now));
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy::of(&self.scheduler)
     }
 }
 

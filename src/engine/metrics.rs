@@ -60,6 +60,18 @@ impl Default for EngineMetrics {
 }
 
 impl EngineMetrics {
+    /// Adds what another rank of the same replica has counted; steps and the share of the KV cache
+    /// are left to who knows all ranks.
+    pub fn add_rank(&mut self, rank: &Self) {
+        self.prefix.add(&rank.prefix);
+        self.num_preemptions += rank.num_preemptions;
+        self.inter_token_latency.add_from(&rank.inter_token_latency);
+        self.iteration_tokens.add_from(&rank.iteration_tokens);
+        self.num_requests_running += rank.num_requests_running;
+        self.num_requests_waiting += rank.num_requests_waiting;
+        self.evicted_blocks += rank.evicted_blocks;
+    }
+
     /// Counts what was decided for a batch.
     pub fn count(&mut self, batch: &Batch) {
         self.prefix.add(&batch.counters);

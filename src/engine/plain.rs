@@ -10,10 +10,11 @@ use super::cache::BlockCache;
 use super::config::EngineConfig;
 use super::kv::KvCache;
 use super::metrics::EngineMetrics;
+use super::ranks::{Occupancy, Rank};
 use super::request::{Effect, Request, StepSummary};
 use super::scheduler::Scheduler;
 use super::scheduler::abort::Abort;
-use super::step_time::{Carry, StepCost};
+use super::step_time::{Carry, StepCost, StepLoad};
 use super::{Due, Engine, Gauges, Stuck, StuckCause};
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Span, Time, Tokens};
@@ -79,23 +80,14 @@ impl<C: BlockCache> PlainEngine<C> {
     /// Starts the next batch, and with async scheduling schedules the one after it.
     fn start_step(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.due = None;
-        std::mem::swap(&mut self.running, &mut self.queued);
-        self.queued.rows.clear();
-        if self.running.rows.is_empty() {
-            self.schedule_something(effects);
-        }
+        self.pick(effects);
         if self.running.rows.is_empty() {
             return;
         }
         let summary = self.price();
         effects.push(Effect::StepStarted(summary));
         self.due = Some(Due::StepEnds(now + summary.span));
-        if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
-            self.scheduler.schedule(&mut self.queued);
-            self.metrics.count(&self.queued);
-            tell(&self.queued, effects);
-            self.note_outgrown(self.queued.outgrown);
-        }
+        self.schedule_behind(effects);
     }
 
     /// Schedules the batch to run now, with nothing in flight.
@@ -135,20 +127,24 @@ impl<C: BlockCache> PlainEngine<C> {
         self.stuck.get_or_insert(Stuck { head, cause, needed, blocks, running, waiting });
     }
 
-    fn price(&mut self) -> StepSummary {
+    /// What the batch that runs computes, and of that the decodes.
+    fn loads(&self) -> (StepLoad, StepLoad) {
         let mut load = self.cost.empty_load();
         let mut decode_load = self.cost.empty_load();
-        let (mut decode_seqs, mut prefill_tokens) = (0, Tokens::ZERO);
         for row in &self.running.rows {
             if row.decodes {
                 load.add_decode(row.computed_before.0 + 1);
                 decode_load.add_decode(row.computed_before.0 + 1);
-                decode_seqs += 1;
             } else {
                 load.add_prefill(row.computed_before.0, row.tokens.0, row.emits);
-                prefill_tokens += row.tokens;
             }
         }
+        (load, decode_load)
+    }
+
+    fn price(&mut self) -> StepSummary {
+        let (load, decode_load) = self.loads();
+        let (decode_seqs, prefill_tokens) = (load.decode_seqs(), Tokens(load.prefill_tokens()));
         let span = self.carry.step(self.cost.ticks(&load));
         let decode_span = match (decode_seqs, prefill_tokens.0) {
             (_, 0) => span,
@@ -163,6 +159,33 @@ impl<C: BlockCache> PlainEngine<C> {
             used_blocks: self.scheduler.kv().used_blocks(),
             running: self.scheduler.running() as u64,
             waiting: self.scheduler.waiting() as u64,
+        }
+    }
+}
+
+impl<C: BlockCache> Rank for PlainEngine<C> {
+    fn has_work(&self) -> bool {
+        self.scheduler.has_requests() || !self.queued.rows.is_empty()
+    }
+
+    fn pick(&mut self, effects: &mut Vec<Effect>) {
+        std::mem::swap(&mut self.running, &mut self.queued);
+        self.queued.rows.clear();
+        if self.running.rows.is_empty() {
+            self.schedule_something(effects);
+        }
+    }
+
+    fn load(&self) -> StepLoad {
+        self.loads().0
+    }
+
+    fn schedule_behind(&mut self, effects: &mut Vec<Effect>) {
+        if self.scheduler.config().async_scheduling && self.scheduler.has_requests() {
+            self.scheduler.schedule(&mut self.queued);
+            self.metrics.count(&self.queued);
+            tell(&self.queued, effects);
+            self.note_outgrown(self.queued.outgrown);
         }
     }
 
@@ -193,8 +216,11 @@ impl<C: BlockCache> PlainEngine<C> {
         }
         self.metrics.steps += 1;
         self.metrics.iteration_tokens.add(iteration_tokens);
-        let goes_on = self.scheduler.has_requests() || !self.queued.rows.is_empty();
-        self.due = goes_on.then_some(Due::StepStarts(now));
+        self.due = self.has_work().then_some(Due::StepStarts(now));
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy::of(&self.scheduler)
     }
 }
 

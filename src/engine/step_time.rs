@@ -189,10 +189,13 @@ pub struct StepCost {
     elementwise_token: f64,
     network_step: f64,
     network_token: f64,
+    /// Of one token of any rank, its way to the experts and back.
+    network_routed: f64,
     host_step: f64,
     host_sequence: f64,
     window: Option<u64>,
-    lock_step: bool,
+    /// Ranks that step together.
+    ranks: u32,
     factors: Factors,
     contexts: ContextTicks,
     floor: Floor,
@@ -268,13 +271,13 @@ impl StepCost {
             attention_windowed: model.windowed_layers() as f64 * pair_layer,
             elementwise_token: HIDDEN_BYTES * hidden * copies / (gpu.hbm_tb_s * TB_S),
             network_step: all_reduces * preset.all_reduce_us * US,
-            network_token: all_reduces * moved / (preset.e_n * gpu.group_link_gb_s(tp) * GB_S)
-                + group::to_experts_bytes(setup)
-                    / (preset.e_n * gpu.group_link_gb_s(group::expert_gpus(setup)) * GB_S),
+            network_token: all_reduces * moved / (preset.e_n * gpu.group_link_gb_s(tp) * GB_S),
+            network_routed: group::to_experts_bytes(setup)
+                / (preset.e_n * gpu.group_link_gb_s(group::expert_gpus(setup)) * GB_S),
             host_step: preset.t0_ms + fixed_us * US,
             host_sequence: preset.sequence_us * US,
             window: model.window.map(|window| window.tokens),
-            lock_step: group::in_lock_step(setup),
+            ranks: if group::in_lock_step(setup) { setup.dp } else { 1 },
             factors: Factors::default(),
             contexts: ContextTicks::default(),
             floor: rates.floor,
@@ -370,7 +373,9 @@ impl StepCost {
             attention_ms: self.attention_full * load.prefill_half_pairs() as f64
                 + self.attention_windowed * load.prefill_half_pairs_windowed() as f64,
             elementwise_ms: self.elementwise_token * tokens,
-            network_ms: self.network_step + self.network_token * tokens,
+            network_ms: self.network_step
+                + self.network_token * tokens
+                + self.network_routed * of_all_ranks as f64,
             host_ms: self.host_step + self.host_sequence * load.decode_seqs() as f64,
             factors: self.factors,
         };

@@ -45,7 +45,7 @@ impl Setup {
             model: &serving.model,
             gpu: serving.gpu,
             tp: serving.tensor_parallel_size,
-            dp: 1,
+            dp: serving.data_parallel_size,
             weights: serving.weights,
             kv_dtype: serving.kv_dtype,
         })?;

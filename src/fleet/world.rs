@@ -455,5 +455,6 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
 
 /// Blocks of every replica; without a limit, more than any run takes.
 pub(super) fn usable_blocks(setup: &Setup) -> Blocks {
-    setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)))
+    let blocks = setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)));
+    Blocks(blocks.0 * setup.cost.ranks() as u64)
 }

@@ -194,11 +194,11 @@ fn changed(base: &Fleet, fleet: &Fleet) -> Value {
 /// What was found for the best candidate.
 fn add_answer(value: &mut Value, best: &Sized) {
     let (case, search) = (best.replicates.case(), &best.search);
-    let tp = case.scenario.serving.tensor_parallel_size;
+    let gpus = case.scenario.serving.gpus();
     let answer = search.answer();
     value["met"] = json!(search.smallest.is_some());
     value["replicas"] = json!(search.smallest);
-    value["gpus"] = json!(search.smallest.map(|replicas| replicas * tp));
+    value["gpus"] = json!(search.smallest.map(|replicas| replicas * gpus));
     if let Some(pods) = &search.pods {
         value["gateway_replicas"] = json!(pods.smallest);
         value["gateway"] = self::pods(case, pods);
@@ -306,7 +306,7 @@ fn formulas(case: &Case, figures: &Figures) -> Value {
 fn header(case: &Case, counts: &Counts) -> Value {
     let scenario = &case.scenario;
     let serving = &scenario.serving;
-    json!({
+    let mut value = json!({
         "scenario": scenario.name,
         "seed": scenario.seed,
         "model": serving.model.name,
@@ -327,9 +327,17 @@ fn header(case: &Case, counts: &Counts) -> Value {
             "empty_prompts": counts.empty_prompts,
             "failures_without_duration": counts.failures_without_duration,
         },
-        "warnings": case.warnings().map(ToString::to_string).collect::<Vec<_>>(),
+        "warnings": case
+            .warnings()
+            .chain(case.setup.cost.warnings())
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
         "notes": case.all_notes().collect::<Vec<_>>(),
-    })
+    });
+    if serving.data_parallel_size > 1 {
+        value["data_parallel_size"] = json!(serving.data_parallel_size);
+    }
+    value
 }
 
 fn fleet(case: &Case, run: &Judged) -> Value {

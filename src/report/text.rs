@@ -76,9 +76,13 @@ fn header(case: &Case, counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
     let serving = &scenario.serving;
     let memory = &serving.memory;
     writeln!(out, "{} (seed {})", scenario.name, scenario.seed)?;
+    let (ranks, each) = match serving.data_parallel_size {
+        1 => (String::new(), ""),
+        ranks => (format!("{ranks} ranks of "), "each rank "),
+    };
     writeln!(
         out,
-        "  replica   {} in {}, {} KV, on {} x {}",
+        "  replica   {} in {}, {} KV, on {ranks}{} x {}",
         serving.model.name,
         serving.weights.name(),
         serving.kv_dtype.name(),
@@ -87,7 +91,7 @@ fn header(case: &Case, counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "  KV pool   {} blocks of {} tokens = {} tokens; max_model_len {}",
+        "  KV pool   {each}{} blocks of {} tokens = {} tokens; max_model_len {}",
         grouped(memory.usable_blocks().0 as i64),
         memory.block_size,
         grouped(memory.usable_blocks().tokens(memory.block_size).0 as i64),

@@ -37,7 +37,8 @@ impl<'a> Trust<'a> {
         Self {
             preset,
             file,
-            batch: figures.gpu.mean_decode_batch,
+            // Of one rank, as that of an engine without ranks.
+            batch: figures.gpu.mean_decode_batch / case.setup.cost.ranks() as f64,
             context: figures.tokens.prompt.map_or(0, |prompt| prompt.p95.round() as u64),
             seqs,
             contexts,

@@ -189,7 +189,9 @@ fn is_scattered(case: &Case, figures: &Figures) -> bool {
 /// Whether a call may have had to wait for blocks: at the peak there was no room for one more long
 /// prompt, or somebody lost theirs.
 fn has_no_room(case: &Case, figures: &Figures) -> bool {
-    let pool = figures.kv.blocks * case.scenario.serving.memory.block_size;
+    // A prompt finds room on one rank only.
+    let blocks = figures.kv.blocks / case.setup.cost.ranks() as u64;
+    let pool = blocks * case.scenario.serving.memory.block_size;
     let prompt = figures.tokens.prompt.map_or(0.0, |prompt| prompt.p95);
     figures.preemptions.count > 0 || figures.kv.max + prompt / pool.max(1) as f64 >= 1.0
 }
@@ -255,9 +257,11 @@ fn host_share(case: &Case, figures: &Figures) -> f64 {
     let cost = &case.setup.cost;
     let mut load = cost.empty_load();
     let context = ((prompt.mean + output.mean / 2.0).round() as u64).max(1);
-    let sequences = (figures.gpu.mean_decode_batch.round() as u64).max(1);
+    let ranks = cost.ranks() as u64;
+    let sequences = ((figures.gpu.mean_decode_batch / ranks as f64).round() as u64).max(1);
     let windowed = load.window().map_or(context, |window| context.min(window));
     load.add_decodes(sequences, sequences * context, sequences * windowed);
+    load.set_other_ranks((ranks - 1) * sequences);
     let step = cost.cost(&load);
     let [host, linear, attention] = step.groups_ms();
     host / (host + linear + attention)
@@ -271,7 +275,8 @@ fn signs(case: &Case, figures: &Figures, time: &TaskTime) -> Vec<Sign> {
         llm if llm > 0.0 => time.mean_s(Part::Queue) / llm,
         _ => 0.0,
     };
-    let seats = figures.gpu.mean_decode_batch / case.setup.engine.max_num_seqs.max(1) as f64;
+    let all_seats = case.setup.engine.max_num_seqs.max(1) * case.setup.cost.ranks();
+    let seats = figures.gpu.mean_decode_batch / all_seats as f64;
     let cpu = figures.gateway.as_ref().and_then(|gateway| gateway.cpu_utilisation);
     let gateway = cpu.map(|cpu| sign("gateway_cpu", cpu, CPU_BUSY));
     let mut signs = vec![

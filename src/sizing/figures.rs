@@ -361,11 +361,11 @@ impl Figures {
     pub fn of(run: &Run<Tally>, scenario: &Scenario) -> Self {
         let tally = &run.records;
         let replicas = run.replicas.len() as u32;
-        let gpus = replicas * scenario.serving.tensor_parallel_size;
+        let of_replica = scenario.serving.gpus();
+        let gpus = replicas * of_replica;
         let window_s = (run.window.until - run.window.from).secs();
         let hit = compute::hits(tally, &run.names);
         let tasks = tally.tasks[0];
-        let tp = scenario.serving.tensor_parallel_size;
         let recompute = hit.recompute_share.unwrap_or(0.0);
         let held = compute::Held {
             gpus,
@@ -384,7 +384,7 @@ impl Figures {
             ttft_bands: compute::ttft_bands(tally),
             preemptions: compute::preemptions(tally),
             kv: compute::kv_use(run, scenario),
-            gpu: compute::gpu_use(run, tp, tasks, recompute),
+            gpu: compute::gpu_use(run, of_replica, tasks, recompute),
             time: compute::task_time(tally, run.gateway.is_some()),
             throughput: compute::throughput(tally, gpus, window_s),
             burst: compute::burst(run),

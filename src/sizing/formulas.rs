@@ -188,12 +188,12 @@ fn gpu_seconds(case: &Case, figures: &Figures, work: &Work, batch: f64) -> Check
     let gpu = &figures.gpu;
     let parts =
         [gpu.decode_gpu_s_per_task, gpu.prefill_gpu_s_per_task, gpu.recompute_gpu_s_per_task];
-    let tp = f64::from(case.scenario.serving.tensor_parallel_size);
+    let gpus = f64::from(case.scenario.serving.gpus());
     let check = Check {
         name: "GPU-seconds per task",
         formula: "GPUs x (new tokens + output tokens x step / batch), batch = C / replicas",
         unit: "s",
-        closed: tp * busy_s / work.sessions,
+        closed: gpus * busy_s / work.sessions,
         simulated: parts.into_iter().sum(),
         broken: None,
     };
@@ -265,28 +265,37 @@ impl<'a> Steps<'a> {
     fn of(case: &'a Case, work: &Work, batch: f64) -> Self {
         let cost = &case.setup.cost;
         let batch = batch.max(1.0);
-        let sequences = batch.round();
+        // Spread evenly over the ranks of a replica.
+        let ranks = cost.ranks() as u64;
+        let number = ((batch.round() as u64) / ranks).max(1);
         let context = ((work.context / work.calls.max(1.0)).round() as u64).max(1);
         let mut decodes = cost.empty_load();
         let windowed = decodes.window().map_or(context, |window| context.min(window));
-        let number = sequences as u64;
         decodes.add_decodes(number, number * context, number * windowed);
+        decodes.set_other_ranks((ranks - 1) * number);
         Self {
             cost,
             budget: case.setup.engine.max_num_batched_tokens.0.max(1),
             batch,
             decodes,
-            sequences,
+            sequences: (number * ranks) as f64,
             step_ms: cost.cost(&decodes).total_ms(),
         }
     }
 
     /// Engine time of a call alone.
     fn alone_seconds(&self, call: &CallPlan) -> f64 {
-        let mut load = self.cost.empty_load();
+        let mut load = self.alone();
         load.add_decode(call.prompt().0 + call.output().0 / 2);
         let steps = call.output().0.saturating_sub(1) as f64;
         (self.prefill_ms(call, None) + steps * self.cost.cost(&load).total_ms()) / 1e3
+    }
+
+    /// A step in which the other ranks have no work, and compute a token each for nothing.
+    fn alone(&self) -> StepLoad {
+        let mut load = self.cost.empty_load();
+        load.set_other_ranks(self.cost.ranks() as u64 - 1);
+        load
     }
 
     /// A call's part of the engine's time among others.
@@ -306,7 +315,7 @@ impl<'a> Steps<'a> {
         let mut sum = 0.0;
         while before < call.prompt().0 {
             let chunk = self.budget.min(call.prompt().0 - before);
-            let mut load = beside.copied().unwrap_or_else(|| self.cost.empty_load());
+            let mut load = beside.copied().unwrap_or_else(|| self.alone());
             load.add_prefill(before, chunk, before + chunk == call.prompt().0);
             sum += self.cost.cost(&load).total_ms() - without;
             before += chunk;

@@ -29,6 +29,15 @@ impl Buckets {
         self.sum += sum;
     }
 
+    /// Adds the samples of another histogram with the same bounds.
+    pub fn add_from(&mut self, other: &Self) {
+        debug_assert_eq!(self.bounds, other.bounds, "histograms with other bounds");
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
+
     /// The upper bound of the bucket of a sample; `None` for the last, which has none.
     #[must_use]
     pub fn bound(&self, sample: u64) -> Option<u64> {

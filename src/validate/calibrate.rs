@@ -131,6 +131,7 @@ pub fn fit(points: &[Point], most: usize, seed: u64) -> Result<Fitted> {
         model: deployment.model,
         gpu: deployment.gpu.to_owned(),
         tensor_parallel_size: deployment.tp,
+        data_parallel_size: deployment.dp,
         weights: deployment.weights,
         kv_dtype: deployment.kv_dtype,
         host: rounded(chosen.factors.host),
@@ -244,9 +245,10 @@ fn deployment(points: &[Point], seed: u64) -> Result<Deployment> {
         }
         let simulated = point.simulate(Factors::default(), seed);
         let deployment = simulated.map_err(|error| at(&name, &error))?.deployment;
-        let Deployment { model, gpu, tp, weights, kv_dtype, .. } = &deployment;
-        let text =
-            format!("{model} in {}, {} KV, on {tp} x {gpu}", weights.name(), kv_dtype.name());
+        let Deployment { model, gpu, tp, dp, weights, kv_dtype, .. } = &deployment;
+        let ranks = if *dp > 1 { format!("{dp} ranks of ") } else { String::new() };
+        let (weights, kv) = (weights.name(), kv_dtype.name());
+        let text = format!("{model} in {weights}, {kv} KV, on {ranks}{tp} x {gpu}");
         found.entry(text).or_insert(deployment);
     }
     let names: Vec<&str> = found.keys().map(String::as_str).collect();

@@ -8,6 +8,7 @@ use crate::config::api_time::ApiTime;
 use crate::engine::config::EngineConfig;
 use crate::engine::fast::FastEngine;
 use crate::engine::metrics::EngineMetrics;
+use crate::engine::ranks::RankGroup;
 use crate::engine::request::{Effect, Request};
 use crate::engine::step_time::StepCost;
 use crate::engine::{Due, Engine};
@@ -106,8 +107,12 @@ enum Event {
 /// # Errors
 /// Why the engine can never answer one of them.
 pub fn drive(server: &Server, asks: &[Ask], pacing: &Pacing) -> Result<Driven, String> {
-    let engine = FastEngine::new(server.engine.clone(), server.cost.clone());
-    Driver::new(engine, server, asks).run(pacing)
+    let (engine, cost) = (&server.engine, &server.cost);
+    if cost.in_lock_step() {
+        let group = RankGroup::new(engine, cost, FastEngine::new);
+        return Driver::new(group, server, asks).run(pacing);
+    }
+    Driver::new(FastEngine::new(engine.clone(), cost.clone()), server, asks).run(pacing)
 }
 
 struct Driver<'a, E> {

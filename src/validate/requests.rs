@@ -191,9 +191,6 @@ impl Log {
 
     fn serving(&self, factors: Factors) -> Result<(Server, Deployment)> {
         let head = &self.head;
-        if head.dp > 1 {
-            return Err(Error::new("attention data parallelism is not modelled"));
-        }
         let model = models::find(&head.model)?;
         let gpu = gpus::find(&head.gpu)?;
         let kv_dtype = match &head.kv_cache_dtype {
@@ -205,6 +202,7 @@ impl Log {
             model: &model,
             gpu,
             tp: head.tp,
+            dp: head.dp,
             weights: weights_of(&head.precision, &model)?,
             kv_dtype,
             vllm: version_of(&head.engine_version),

@@ -40,7 +40,7 @@ pub const OPTIONAL: &[Column] = &[
     ("warmup_requests", "the first of these, left out of the means; 0"),
     ("concurrency_known", "0: the concurrency is not that of the client"),
     ("source", "where the row comes from"),
-    ("measured", "when"),
+    ("measured", "when, as 2026-04-22"),
     ("note", "why the row is doubtful"),
     ("workload", "not used: name of the workload"),
     ("ttft_p90_ms", "not used"),
@@ -142,6 +142,8 @@ pub struct Run {
     pub lengths: Vec<(u64, u64)>,
     /// Why the row is doubtful; empty if it is not.
     pub note: String,
+    /// When it was measured, as written.
+    pub measured_on: String,
     /// What was measured.
     pub measured: Latencies,
 }
@@ -210,6 +212,7 @@ impl Run {
             concurrency_known: row.whole("concurrency_known", 0, 1)? != Some(0),
             lengths: Vec::new(),
             note: text("note"),
+            measured_on: text("measured"),
             measured,
         })
     }
@@ -247,6 +250,7 @@ impl Run {
             concurrency_known: true,
             lengths: Vec::new(),
             note: String::new(),
+            measured_on: String::new(),
             measured: Latencies::default(),
         }
     }

@@ -200,7 +200,7 @@ fn what_is_not_modelled_is_refused_by_name() {
             "not modelled yet: speculative decoding",
         ),
         ("kv_offloading_size = 4.0", "not modelled yet: a KV tier in host memory"),
-        ("data_parallel_size = 8", "not modelled yet: data-parallel attention"),
+        ("prefill_schedule_interval = 8", "not modelled yet: prefill in some steps only"),
         ("enable_chunked_prefill = false", "not modelled yet: whole-prompt prefill"),
     ] {
         let (key, value) = line.split_once(" = ").unwrap();

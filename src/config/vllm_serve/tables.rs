@@ -59,6 +59,8 @@ pub const MODELLED: &[Modelled] = &[
     // Where the model's shape is read instead; a later entry wins over an earlier one.
     sets("hf-config-path", Kind::Text, "engine.model"),
     sets("tensor-parallel-size", Kind::Whole, "engine.tensor_parallel_size"),
+    sets("data-parallel-size", Kind::Whole, "engine.data_parallel_size"),
+    sets("enable-expert-parallel", Kind::Switch, "engine.enable_expert_parallel"),
     sets("quantization", Kind::Text, "engine.quantization"),
     sets("kv-cache-dtype", Kind::Text, "engine.kv_cache_dtype"),
     sets("max-model-len", Kind::Human, "engine.max_model_len"),

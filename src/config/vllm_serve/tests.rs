@@ -38,6 +38,8 @@ fn every_spelling_of_a_value_is_read() {
         "gpu_memory_utilization",
     ];
     assert_eq!(values(text, &keys), ["Qwen/Qwen3-30B-A3B", "128000", "2", "fp8", "false", "0.9"]);
+    let ranks = ["tensor_parallel_size", "data_parallel_size", "enable_expert_parallel"];
+    assert_eq!(values("vllm serve M -tp 2 -dp=4 -ep", &ranks), ["2", "4", "true"]);
     let model = |text| values(text, &["model"]).concat();
     assert_eq!(model("/opt/bin/vllm serve --port 1 --model M"), "M");
     assert_eq!(model("--model M --max-num-seqs 8"), "M");
@@ -77,7 +79,11 @@ fn what_is_not_modelled_is_refused_unless_it_switches_nothing_on() {
     }
     for (flags, start) in [
         ("-pp 2", "vllm serve --pipeline-parallel-size: pipeline parallelism is not modelled"),
-        ("-ep", "vllm serve --enable-expert-parallel: expert parallelism"),
+        ("-dpl 4", "vllm serve --data-parallel-size-local: ranks on several machines"),
+        ("-dph", "vllm serve --data-parallel-hybrid-lb: ranks on several machines"),
+        ("-dpn 1", "vllm serve --data-parallel-rank: ranks that are balanced from outside"),
+        ("--enable-elastic-ep", "vllm serve --enable-elastic-ep: ranks that come and go"),
+        ("--prefill-schedule-interval 8", "vllm serve --prefill-schedule-interval: prefill in"),
         ("-O3", "vllm serve --optimization-level: other graphs and fusions"),
         ("-O 0", "vllm serve --optimization-level: other graphs and fusions"),
         ("-cc.mode 0", "vllm serve --compilation-config: other graphs and fusions"),

@@ -5,6 +5,7 @@ use crate::engine::batch::Slot;
 use crate::engine::cache::BlockCache;
 use crate::units::{Blocks, RequestId, Time};
 
+use crate::engine::ranks::Rank;
 use super::FastEngine;
 
 impl FastEngine {

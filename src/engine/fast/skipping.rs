@@ -4,6 +4,7 @@ use crate::engine::Due;
 use crate::engine::batch::{Row, Slot};
 use crate::engine::cache::BlockCache;
 use crate::engine::config::Policy;
+use crate::engine::ranks::Rank;
 use crate::engine::request::{Request, StepRun};
 use crate::engine::step_time::{Contexts, Series, Ticks};
 use crate::stats::Buckets;

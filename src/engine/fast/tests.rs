@@ -30,7 +30,7 @@ const FOUND: [u64; 12] =
     [279, 1_232, 10_221, 12_067, 29_601, 31_980, 42_182, 45_589, 47_470, 48_943, 62_285, 325_967];
 
 /// A stream of numbers that a seed fixes (splitmix64).
-struct Dice(u64);
+pub(in crate::engine) struct Dice(pub u64);
 
 impl Dice {
     fn roll(&mut self) -> u64 {
@@ -42,11 +42,11 @@ impl Dice {
     }
 
     /// From `low` to `high`, both of them possible.
-    fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.roll() % (high.max(low) - low + 1)
     }
 
-    fn percent(&mut self, chance: u64) -> bool {
+    pub fn percent(&mut self, chance: u64) -> bool {
         self.roll() % 100 < chance
     }
 }
@@ -67,7 +67,7 @@ fn cost(dice: &mut Dice) -> StepCost {
     .unwrap()
 }
 
-fn config(dice: &mut Dice) -> EngineConfig {
+pub(in crate::engine) fn config(dice: &mut Dice) -> EngineConfig {
     let block_size = if dice.percent(25) { 1 } else { dice.between(2, 16) };
     let tight = dice.percent(50);
     let blocks = if tight { dice.between(2, 24) } else { dice.between(25, 200) };
@@ -98,14 +98,14 @@ fn config(dice: &mut Dice) -> EngineConfig {
 }
 
 /// What is asked so far.
-struct Asked {
-    requests: Vec<Request>,
-    segments: u32,
-    stops: u64,
+pub(in crate::engine) struct Asked {
+    pub requests: Vec<Request>,
+    pub segments: u32,
+    pub stops: u64,
 }
 
 impl Asked {
-    fn next(&mut self, dice: &mut Dice, config: &EngineConfig) -> Request {
+    pub fn next(&mut self, dice: &mut Dice, config: &EngineConfig) -> Request {
         let longest = config.max_model_len.0;
         let id = RequestId::from_index(self.requests.len());
         let finish = if dice.percent(self.stops) { Finish::Stop } else { Finish::Length };
@@ -150,13 +150,13 @@ impl Asked {
 
 /// What an engine has told.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
-    effects: Vec<(Time, Effect)>,
-    steps: Vec<(Time, StepSummary)>,
+pub(in crate::engine) struct Told {
+    pub effects: Vec<(Time, Effect)>,
+    pub steps: Vec<(Time, StepSummary)>,
 }
 
 impl Told {
-    fn add(&mut self, now: Time, engine: &mut impl Engine, effects: &mut Vec<Effect>) {
+    pub fn add(&mut self, now: Time, engine: &mut impl Engine, effects: &mut Vec<Effect>) {
         engine.take_runs(|run, levels| self.steps.extend(run.each(levels)));
         for effect in effects.drain(..) {
             match effect {
@@ -167,7 +167,7 @@ impl Told {
     }
 
     /// Where two accounts part.
-    fn parting(&self, other: &Self) -> Option<String> {
+    pub fn parting(&self, other: &Self) -> Option<String> {
         fn first<T: PartialEq + std::fmt::Debug>(what: &str, a: &[T], b: &[T]) -> Option<String> {
             let at = a.iter().zip(b).take_while(|(a, b)| a == b).count();
             let same = a.len() == b.len() && at == a.len();
@@ -189,7 +189,7 @@ struct Pair {
     aborted: u64,
 }
 
-fn key(due: Due) -> (Time, u8) {
+pub(in crate::engine) fn key(due: Due) -> (Time, u8) {
     match due {
         Due::StepEnds(at) => (at, 0),
         Due::StepStarts(at) => (at, 2),

@@ -4,8 +4,11 @@
 use super::{HIDDEN_BYTES, StepCost, StepLoad, StepSetup, Ticks};
 use crate::diag::{Error, Result};
 
-/// Messages a layer with experts: tokens go to them, results come back.
+/// Exchanges a layer with experts: every rank gets the tokens of all, and their results are added
+/// up and given back. vLLM's default backend does it so (all-gather and reduce-scatter).
 const EXCHANGES: f64 = 2.0;
+/// Tokens that a rank without work computes.
+const DUMMY_TOKENS: u64 = 1;
 /// Most ranks of a model without experts, beyond which a number is a slip.
 const RANKS_MAX: u32 = 1 << 10;
 
@@ -27,22 +30,16 @@ pub(super) fn check(setup: &StepSetup) -> Result<()> {
     if !(1..=RANKS_MAX).contains(&dp) {
         return Err(Error::found(dp, format!("1 to {RANKS_MAX} ranks")).in_field("dp"));
     }
-    let most = gpu.node_gpus();
-    if model.moe.is_some() && u64::from(tp) * u64::from(dp) > u64::from(most) {
-        let allowed = format!("at most {} with tp {tp}: a node has {most} {}", most / tp, gpu.name);
-        let error = Error::found(dp, allowed).in_field("dp");
-        return Err(error.help("experts across nodes are not modelled"));
-    }
-    Ok(())
+    if model.moe.is_some() { gpu.check_ranks(tp, dp) } else { Ok(()) }
 }
 
-/// Bytes that one token of a rank sends and receives, in all layers, on its way to the experts and
-/// back: a copy to each of them, less what stays on the GPU.
+/// Bytes that each GPU's link carries for one token of any rank, in all layers, on its way to the
+/// experts and back.
 pub(super) fn to_experts_bytes(setup: &StepSetup) -> f64 {
     let Some(moe) = setup.model.moe.filter(|_| in_lock_step(setup)) else { return 0.0 };
-    let gpus = f64::from(expert_gpus(setup));
-    let copies = (moe.layers * moe.experts_per_token * setup.model.hidden) as f64;
-    EXCHANGES * copies * HIDDEN_BYTES * (gpus - 1.0) / gpus
+    let ranks = f64::from(setup.dp);
+    let hidden = (moe.layers * setup.model.hidden) as f64;
+    EXCHANGES * hidden * HIDDEN_BYTES * (ranks - 1.0) / ranks
 }
 
 /// What to know of a group before its times are trusted.
@@ -68,21 +65,28 @@ impl StepCost {
     /// rank.
     #[must_use]
     pub fn in_lock_step(&self) -> bool {
-        self.lock_step
+        self.ranks > 1
+    }
+
+    /// Ranks of the group that step together; 1 if they do not.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.ranks as usize
     }
 
     /// The slowest rank of a step, given each rank's own load, and the time that it and therefore
     /// the step takes. Of equals the first; `None` if no rank computes anything. What the others
-    /// compute is filled in here.
+    /// compute is filled in here: a rank without work computes one token for nothing, since the
+    /// experts wait for every rank.
     #[must_use]
     pub fn slowest(&self, ranks: &mut [StepLoad]) -> Option<(usize, Ticks)> {
-        let all: u64 = ranks.iter().map(StepLoad::tokens).sum();
+        let all: u64 = ranks.iter().map(|load| load.tokens().max(DUMMY_TOKENS)).sum();
         let mut slowest: Option<(usize, Ticks)> = None;
         for (rank, load) in ranks.iter_mut().enumerate() {
             if load.tokens() == 0 {
                 continue;
             }
-            load.set_other_ranks(if self.lock_step { all - load.tokens() } else { 0 });
+            load.set_other_ranks(if self.in_lock_step() { all - load.tokens() } else { 0 });
             let ticks = self.ticks(load);
             if slowest.is_none_or(|(_, most)| ticks > most) {
                 slowest = Some((rank, ticks));
@@ -118,8 +122,8 @@ mod tests {
 
     /// DeepSeek-V3 on eight H200, TP 1 x DP 8; this rank decodes two sequences, the others 14.
     /// Experts: 256 * (1 - (248/256)^16) = 101.963 a layer touched by all 16 tokens, of which an
-    /// eighth lies on this GPU; a token is sent to and fetched from 8 experts in 58 layers:
-    /// 2 * 58 * 8 * 7168 * 2 B * 7/8 = 11,640,832 B.
+    /// eighth lies on this GPU; each of the 16 tokens is gathered from its rank and its result
+    /// scattered in 58 layers: 2 * 58 * 7168 * 2 B * 7/8 = 1,455,104 B.
     #[test]
     fn ranks_share_the_experts_and_nothing_else() {
         let alone = group("DeepSeek-V3", "H200", 1, 1).unwrap();
@@ -134,7 +138,7 @@ mod tests {
         assert!((common(&time) - common(&single)).abs() < 1e-9);
         close(time.kv_ms, single.kv_ms);
         let e_n = shared.preset().e_n;
-        close(time.network_ms, 2.0 * 11_640_832.0 / (e_n * 450.0 * 1e6));
+        close(time.network_ms, 16.0 * 1_455_104.0 / (e_n * 450.0 * 1e6));
         assert_eq!(single.network_ms, 0.0);
     }
 
@@ -151,7 +155,7 @@ mod tests {
         ranks[3].add_prefill(0, 2_048, true);
         let (rank, ticks) = cost.slowest(&mut ranks).unwrap();
         assert_eq!(rank, 3, "the prompt takes longest");
-        assert_eq!(ranks[0].other_tokens(), 4 + 2_048);
+        assert_eq!(ranks[0].other_tokens(), 4 + 2_048 + 1, "the idle rank has its dummy");
         assert!(
             ranks.iter().filter(|load| load.tokens() > 0).all(|load| cost.ticks(load) <= ticks)
         );

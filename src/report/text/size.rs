@@ -338,6 +338,7 @@ fn slowest_term(case: &Case, fleet: &Fleet) -> (&'static str, f64, f64) {
     let tokens = throughput.prompt_tokens_per_s * 3_600.0 / throughput.calls_per_hour;
     let mut load = case.setup.cost.empty_load();
     load.add_decode(if tokens.is_finite() { (tokens as u64).max(1) } else { 1 });
+    load.set_other_ranks(case.setup.cost.ranks() as u64 - 1);
     let step = case.setup.cost.cost(&load);
     let terms = [
         ("reading weights (bandwidth)", step.weights_ms),

@@ -158,7 +158,7 @@ pub(super) fn preemptions(tally: &Tally) -> Preemptions {
 }
 
 pub(super) fn kv_use(run: &Run<Tally>, scenario: &Scenario) -> KvUse {
-    let blocks = scenario.serving.memory.usable_blocks().0;
+    let blocks = scenario.serving.usable_blocks().0;
     let mut all = TimeWeighted::new(blocks.max(1));
     run.replicas.iter().for_each(|replica| all.absorb(&replica.kv_blocks));
     let share = |level: Option<u64>| level.unwrap_or(0) as f64 / blocks as f64;
@@ -174,14 +174,14 @@ pub(super) fn kv_use(run: &Run<Tally>, scenario: &Scenario) -> KvUse {
     }
 }
 
-pub(super) fn gpu_use(run: &Run<Tally>, tp: u32, tasks: u64, recompute_share: f64) -> GpuUse {
+pub(super) fn gpu_use(run: &Run<Tally>, gpus: u32, tasks: u64, recompute_share: f64) -> GpuUse {
     let busy: f64 = run.replicas.iter().map(|replica| replica.busy.secs()).sum();
     let decode: f64 = run.replicas.iter().map(|replica| replica.decode.secs()).sum();
     let steps: u64 = run.replicas.iter().map(|replica| replica.steps).sum();
     let decoded: u64 = run.replicas.iter().map(|replica| replica.decode_tokens).sum();
     let time = (run.window.until - run.window.from).secs() * run.replicas.len() as f64;
     let share = (busy > 0.0).then(|| decode / busy);
-    let per_task = |secs: f64| (tasks > 0).then(|| secs * f64::from(tp) / tasks as f64);
+    let per_task = |secs: f64| (tasks > 0).then(|| secs * f64::from(gpus) / tasks as f64);
     let prefill = busy - decode;
     GpuUse {
         idle: 1.0 - busy / time,

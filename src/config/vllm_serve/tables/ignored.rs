@@ -189,10 +189,9 @@ pub const IGNORED: &[IgnoredGroup] = &[
         ],
     },
     IgnoredGroup {
-        about: "what acts only beside a flag that is refused",
+        about: "how data-parallel ranks talk to each other and where their experts lie, which is \
+                priced alike",
         flags: &[
-            ("data-parallel-start-rank", One),
-            ("data-parallel-size-local", One),
             ("data-parallel-address", One),
             ("data-parallel-rpc-port", One),
             ("data-parallel-backend", One),
@@ -202,13 +201,18 @@ pub const IGNORED: &[IgnoredGroup] = &[
             ("dp-supervisor-probe-failure-threshold", One),
             ("dp-sync-interval", One),
             ("disable-nccl-for-dp-synchronization", Switch),
+            ("all2all-backend", One),
+            ("enable-ep-weight-filter", Switch),
+            ("expert-placement-strategy", One),
+        ],
+    },
+    IgnoredGroup {
+        about: "what acts only beside a flag that is refused",
+        flags: &[
             ("dcp-comm-backend", One),
             ("dcp-q-replicate", Switch),
             ("dcp-kv-cache-interleave-size", One),
             ("cp-kv-cache-interleave-size", One),
-            ("all2all-backend", One),
-            ("enable-ep-weight-filter", Switch),
-            ("expert-placement-strategy", One),
             ("eplb-config", One),
             ("dbo-decode-token-threshold", One),
             ("dbo-prefill-token-threshold", One),
