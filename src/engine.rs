@@ -6,6 +6,7 @@
 //! reference that takes one step at a time.
 
 pub mod batch;
+mod blocked;
 pub mod cache;
 pub mod config;
 pub mod extents;

@@ -169,7 +169,7 @@ fn count_steps(usage: &mut ReplicaUse, run: &StepRun, levels: &[Level]) {
         used_blocks: Blocks::ZERO,
         waiting: run.waiting,
     };
-    let (mut walk, mut start) = (run.series.walk(), Span::ZERO);
+    let (mut walk, mut start) = (run.series.walk(run.steps), Span::ZERO);
     let spans = levels.iter().map(|level| {
         let end = walk.pass(level.steps);
         let span = end - start;

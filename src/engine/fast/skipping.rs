@@ -111,10 +111,15 @@ impl FastEngine {
         !exhausted && self.scheduler.running.len() < config.max_num_seqs
     }
 
-    /// Whether the head of the queue cannot be admitted while blocks are only taken.
+    /// Whether the head of the queue cannot be admitted while blocks are only taken and nobody joins
+    /// those that decode.
     fn stays_blocked(&self, head: Slot) -> bool {
         let Some(blocked) = self.scheduler.blocked else { return false };
         if blocked.slot != head || blocked.released != self.scheduler.kv.released_total() {
+            return false;
+        }
+        let budget = self.scheduler.config().max_num_batched_tokens.0;
+        if blocked.budget > budget.saturating_sub(self.lock.count()) {
             return false;
         }
         let Some(next) = blocked.next else { return true };
