@@ -349,6 +349,10 @@ impl BlockCache for ExtentCache {
         }
         let (from, to) = (from as u32, to as u32);
         let mut run = path.runs().len() - 1;
+        if self.range(path, run).0 <= from {
+            // Nearly always.
+            return self.insert_into(path.runs()[run].segment, from, to, held);
+        }
         while self.range(path, run).0 > from {
             run -= 1;
         }

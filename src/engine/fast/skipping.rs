@@ -392,7 +392,9 @@ fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, weight: u64) {
         let total = series.sum(count);
         let sample = if together == 0 { total } else { shortest };
         buckets.add_all(sample.0, count * weight, u128::from(total.0) * u128::from(weight));
-        series = series.skip(count);
         left -= count;
+        if left > 0 {
+            series = series.skip(count);
+        }
     }
 }

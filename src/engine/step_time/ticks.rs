@@ -103,6 +103,9 @@ impl Series {
     /// The same steps without the first ones.
     #[must_use]
     pub fn skip(&self, steps: u64) -> Self {
+        if steps == 0 {
+            return *self;
+        }
         let first = Ticks(self.first.0 + u128::from(steps) * self.slope.0);
         Self { rest: self.rest_after(steps), first, slope: self.slope }
     }
