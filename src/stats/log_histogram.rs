@@ -2,8 +2,8 @@
 
 /// Counts of samples by size, in 2^`BITS` buckets for each doubling. Samples below twice that
 /// number are kept exactly, larger ones to half a bucket: 0.2 % with 8 bits, 0.1 % with 9. It takes
-/// 8 bytes a bucket from the least sample's doubling to the largest's, 100 KB with 8 bits for samples
-/// from 0 up to 2^58.
+/// 8 bytes a bucket from the least sample's doubling to the largest's, 100 KB with 8 bits for
+/// samples from 0 up to 2^58.
 #[derive(Clone, Debug, Default)]
 pub struct LogHistogram<const BITS: u32 = 8> {
     /// The first bucket that is kept: those below it have no samples.

@@ -237,8 +237,8 @@ impl LockStep {
         })
     }
 
-    /// The blocks that members take at each of `ticks` ticks from `tick` on, where they take any: by
-    /// how many ticks later, and how many. No more ticks than a cycle has.
+    /// The blocks that members take at each of `ticks` ticks from `tick` on, where they take any:
+    /// by how many ticks later, and how many. No more ticks than a cycle has.
     pub(super) fn each_taken(&self, tick: u64, ticks: u64, mut taken: impl FnMut(u64, u64)) {
         debug_assert!(ticks <= self.block_size, "a cycle, but {ticks} ticks");
         let (last, first) = self.phases.split_at(self.remainder(tick) + 1);

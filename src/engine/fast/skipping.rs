@@ -111,8 +111,8 @@ impl FastEngine {
         !exhausted && self.scheduler.running.len() < config.max_num_seqs
     }
 
-    /// Whether the head of the queue cannot be admitted while blocks are only taken and nobody joins
-    /// those that decode.
+    /// Whether the head of the queue cannot be admitted while blocks are only taken and nobody
+    /// joins those that decode.
     fn stays_blocked(&self, head: Slot) -> bool {
         let Some(blocked) = self.scheduler.blocked else { return false };
         if blocked.slot != head || blocked.released != self.scheduler.kv.released_total() {
