@@ -7,6 +7,7 @@
 //! in lock step.
 
 pub mod batch;
+mod blocked;
 pub mod cache;
 pub mod config;
 pub mod extents;

@@ -17,6 +17,7 @@
 
 mod buckets;
 mod log_histogram;
+mod nearby;
 mod quantile;
 mod samples;
 mod summary;

@@ -26,6 +26,11 @@ impl Batch {
         self.counters = PrefixCounters::default();
         self.outgrown = None;
     }
+
+    /// Whether there is nothing to count or to tell: no row, and nobody is preempted.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.rows.is_empty() && self.preempted.is_empty()
+    }
 }
 
 /// One request's part of a step.

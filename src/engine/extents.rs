@@ -150,13 +150,15 @@ impl ExtentCache {
 
     /// Takes blocks without a holder to keep an account of; [`Self::give_blank`] takes them over.
     pub fn take(&mut self, count: u64) {
-        let blank = count.min(self.blank);
-        self.blank -= blank;
-        let new = (count - blank).min(self.untouched());
+        if count <= self.blank {
+            self.blank -= count;
+            return;
+        }
+        let more = count - std::mem::take(&mut self.blank);
+        let new = more.min(self.untouched());
         self.created += new;
-        let evicted = count - blank - new;
-        self.store.evict(evicted);
-        self.evicted += evicted;
+        self.store.evict(more - new);
+        self.evicted += more - new;
     }
 
     /// A request holds blocks that were taken before, until it holds `blocks` in all.
@@ -322,6 +324,9 @@ impl BlockCache for ExtentCache {
     }
 
     fn allocate(&mut self, count: Blocks, held: &mut Held) {
+        if count == Blocks::ZERO {
+            return;
+        }
         assert!(count <= self.free_blocks(), "more blocks are taken than are free");
         self.take(count.0);
         held.blank += count.0;
@@ -344,6 +349,10 @@ impl BlockCache for ExtentCache {
         }
         let (from, to) = (from as u32, to as u32);
         let mut run = path.runs().len() - 1;
+        if self.range(path, run).0 <= from {
+            // Nearly always.
+            return self.insert_into(path.runs()[run].segment, from, to, held);
+        }
         while self.range(path, run).0 > from {
             run -= 1;
         }

@@ -208,8 +208,10 @@ impl FastEngine {
         if !self.locked {
             self.scheduler.schedule(&mut target.batch);
         }
-        self.metrics.count(&target.batch);
-        tell(&target.batch, effects);
+        if !target.batch.is_quiet() {
+            self.metrics.count(&target.batch);
+            tell(&target.batch, effects);
+        }
         if let Some((request, needed)) = target.batch.outgrown {
             self.give_up(request, StuckCause::Growth, needed);
         }
@@ -364,8 +366,8 @@ impl Engine for FastEngine {
     }
 
     fn advance(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        if let Some(skip) = self.skip {
-            self.take_steps(skip.steps);
+        if let Some(steps) = self.skip.as_ref().map(|skip| skip.steps) {
+            self.take_steps(steps);
         }
         match self.due {
             Some(Due::StepStarts(_)) => {
@@ -391,8 +393,8 @@ impl Engine for FastEngine {
     }
 
     fn settle(&mut self, until: Time) {
-        if let Some(skip) = self.skip {
-            self.take_steps(skip.begun(until));
+        if let Some(begun) = self.skip.as_ref().map(|skip| skip.begun(until)) {
+            self.take_steps(begun);
         }
     }
 

@@ -127,12 +127,12 @@ impl StepRun {
         self.series.sum(self.steps)
     }
 
-    /// The part of that which decode takes.
+    /// The part of its `span` that decode takes.
     #[must_use]
-    pub fn decode_span(&self) -> Span {
+    pub fn decode_span(&self, span: Span) -> Span {
         match self.decode {
             DecodeShare::None => Span::ZERO,
-            DecodeShare::All => self.span(),
+            DecodeShare::All => span,
             DecodeShare::Part(series) => series.sum(self.steps),
         }
     }

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use super::batch::{Batch, Output, Row, RowKind, Slot};
+use super::blocked::Blocked;
 use super::cache::BlockCache;
 use super::config::{EngineConfig, Policy};
 use super::kv::KvCache;
@@ -73,17 +74,6 @@ impl<H> State<H> {
     fn rank(&self) -> (i32, u64) {
         (self.request.priority, self.arrival)
     }
-}
-
-/// Why the head of the waiting queue was not admitted, so that it need not be asked again while
-/// nothing has changed for it: blocks have only been taken since, and no block that would make
-/// its hit longer has been cached.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Blocked {
-    pub(super) slot: Slot,
-    pub(super) released: u64,
-    /// The block that would make its hit longer, if it may be longer.
-    pub(super) next: Option<u64>,
 }
 
 /// The scheduler of one engine, with its KV cache.
@@ -361,7 +351,7 @@ impl<C: BlockCache> Scheduler<C> {
     fn schedule_waiting(&mut self, budget: &mut u64, batch: &mut Batch) {
         while *budget > 0 && self.running.len() < self.config.max_num_seqs {
             let Some(&slot) = self.waiting.front() else { break };
-            if self.is_still_blocked(slot) {
+            if self.is_still_blocked(slot, *budget) {
                 break;
             }
             let Some(tokens) = self.admit(slot, *budget, batch) else { break };
@@ -387,7 +377,7 @@ impl<C: BlockCache> Scheduler<C> {
         let hit_blocks = C::hit_blocks(&hits);
         let cached = hit_blocks.tokens(block_size).0;
         let tokens = self.capped(known - cached, cached, budget);
-        if !self.fits(slot, &hits, cached + tokens, limit) {
+        if !self.fits(slot, &hits, cached + tokens, limit, budget) {
             self.hits = hits;
             return None;
         }
@@ -418,7 +408,7 @@ impl<C: BlockCache> Scheduler<C> {
     }
 
     /// The gates of an admission: the whole present length, if asked for, and this step's tokens.
-    fn fits(&mut self, slot: Slot, hits: &C::Hits, upto: u64, limit: u64) -> bool {
+    fn fits(&mut self, slot: Slot, hits: &C::Hits, upto: u64, limit: u64, budget: u64) -> bool {
         let block_size = self.config.block_size;
         let path = &self.state(slot).request.path;
         let mut reserved = self.kv.count_free(path, hits) + self.config.window_blocks;
@@ -431,18 +421,25 @@ impl<C: BlockCache> Scheduler<C> {
             let needed = Tokens(tokens).blocks_ceil(block_size);
             needed.saturating_sub(hit_blocks) + reserved > free
         };
-        if self.config.scheduler_reserve_full_isl && lacks(self.state(slot).known()) {
-            let next = Some(hit_blocks.0).filter(|&next| next < limit);
-            self.blocked = Some(Blocked { slot, released: self.kv.released_total(), next });
-            return false;
+        let whole = self.config.scheduler_reserve_full_isl && lacks(self.state(slot).known());
+        if !whole && !lacks(upto) {
+            return true;
         }
-        !lacks(upto)
+        // A cap that does not hold for a lone request may come down.
+        if whole || self.config.long_prefill_token_threshold == Tokens::ZERO {
+            let next = Some(hit_blocks.0).filter(|&next| next < limit);
+            let released = self.kv.released_total();
+            let budget = if whole { 0 } else { budget };
+            self.blocked = Some(Blocked { slot, released, next, budget });
+        }
+        false
     }
 
-    pub(super) fn is_still_blocked(&mut self, slot: Slot) -> bool {
+    pub(super) fn is_still_blocked(&mut self, slot: Slot, budget: u64) -> bool {
         let still = self.blocked.is_some_and(|blocked| {
             blocked.slot == slot
                 && blocked.released == self.kv.released_total()
+                && blocked.budget <= budget
                 && blocked
                     .next
                     .is_none_or(|next| !self.kv.is_cached(&self.state(slot).request.path, next))

@@ -189,15 +189,16 @@ fn step_use(step: &StepSummary) -> StepUse {
 }
 
 fn count_steps(usage: &mut ReplicaUse, run: &StepRun, levels: &[Level]) {
+    let span = run.span();
     let all = StepUse {
-        span: run.span(),
-        decode_span: run.decode_span(),
+        span,
+        decode_span: run.decode_span(span),
         prefill_tokens: Tokens(run.steps * run.prefill_tokens.0),
         decode_seqs: run.steps * run.decode_seqs,
         used_blocks: Blocks::ZERO,
         waiting: run.waiting,
     };
-    let (mut walk, mut start) = (run.series.walk(), Span::ZERO);
+    let (mut walk, mut start) = (run.series.walk(run.steps), Span::ZERO);
     let spans = levels.iter().map(|level| {
         let end = walk.pass(level.steps);
         let span = end - start;

@@ -108,8 +108,12 @@ impl ReplicaUse {
         }
         self.kv_blocks.add(step.used_blocks.0, inside);
         self.busy += inside;
-        let share = u128::from(step.decode_span.0) * u128::from(inside.0);
-        self.decode += Span((share / u128::from(step.span.0)) as u64);
+        self.decode += if inside == step.span {
+            step.decode_span
+        } else {
+            let share = u128::from(step.decode_span.0) * u128::from(inside.0);
+            Span((share / u128::from(step.span.0)) as u64)
+        };
         self.steps += 1;
         self.decode_tokens += step.decode_seqs;
         self.prefill_tokens += step.prefill_tokens;
@@ -151,11 +155,12 @@ impl ReplicaUse {
 
     /// The replica did nothing from the end of its last step until `at`.
     pub fn idle_until(&mut self, at: Time) {
-        if !self.is_absent {
-            let idle = self.window.overlap(self.idle_since, at);
-            self.kv_blocks.add(0, idle);
+        if at > self.idle_since {
+            if !self.is_absent {
+                self.kv_blocks.add(0, self.window.overlap(self.idle_since, at));
+            }
+            self.idle_since = at;
         }
-        self.idle_since = at.max(self.idle_since);
     }
 }
 

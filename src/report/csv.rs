@@ -32,6 +32,17 @@ const CHUNK: usize = 1 << 18;
 /// No row is longer, however long the names in it are.
 const ROW: usize = 1 << 12;
 
+/// The numbers below a hundred in two digits.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
 /// Which table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
@@ -173,13 +184,15 @@ impl Row {
     fn digits(&mut self, mut number: u64) {
         let mut digits = [0u8; 20];
         let mut at = digits.len();
-        loop {
+        while number >= 10 {
+            at -= 2;
+            digits[at..at + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
+            number /= 100;
+        }
+        // A pair has begun with a zero, or one digit is left.
+        if number > 0 || at == digits.len() {
             at -= 1;
-            digits[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
+            digits[at] = b'0' + number as u8;
         }
         self.0.extend_from_slice(&digits[at..]);
     }
@@ -230,19 +243,17 @@ impl Row {
     fn span(&mut self, span: Span) {
         const SECOND: u64 = crate::units::NANOS_PER_SEC;
         self.digits(span.0 / SECOND);
-        let mut rest = span.0 % SECOND;
+        let mut rest = (span.0 % SECOND) as u32;
         if rest > 0 {
-            let mut digits = [b'0'; 9];
-            let mut significant = 0;
-            for place in (0..9).rev() {
-                digits[place] = b'0' + (rest % 10) as u8;
-                if significant == 0 && !rest.is_multiple_of(10) {
-                    significant = place + 1;
-                }
-                rest /= 10;
+            let mut digits = [b'.'; 10];
+            digits[9] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            for pair in digits[1..9].rchunks_exact_mut(2) {
+                pair.copy_from_slice(&PAIRS[(rest % 100) as usize]);
+                rest /= 100;
             }
-            self.0.push(b'.');
-            self.0.extend_from_slice(&digits[..significant]);
+            let zeros = digits.iter().rev().take_while(|digit| **digit == b'0').count();
+            self.0.extend_from_slice(&digits[..digits.len() - zeros]);
         }
         self.0.push(b',');
     }

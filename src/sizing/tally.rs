@@ -223,8 +223,12 @@ impl Observer for Tally {
         self.latency.turn.add(turn.turn().0);
         self.latency.turn_llm.add(turn.turn_llm().0);
         for target in &mut self.targets {
-            target.unit(Quantity::Turn, turn.turn().secs(), about);
-            target.unit(Quantity::TurnLlm, turn.turn_llm().secs(), about);
+            let sample = match target.percentile_of() {
+                Some(Quantity::Turn) => turn.turn(),
+                Some(Quantity::TurnLlm) => turn.turn_llm(),
+                _ => continue,
+            };
+            target.unit(sample.secs(), about);
         }
     }
 
@@ -245,12 +249,17 @@ impl Observer for Tally {
             self.latency.stretch.add((stretch * 1e9).round() as u64);
         }
         for target in &mut self.targets {
-            target.unit(Quantity::Task, task.task.secs(), about);
-            target.unit(Quantity::TaskLlm, task.task_llm.secs(), about);
-            target.unit(Quantity::Session, task.session_span().secs(), about);
-            if let Some(stretch) = stretch {
-                target.unit(Quantity::Stretch, stretch, about);
-            }
+            let sample = match target.percentile_of() {
+                Some(Quantity::Task) => task.task.secs(),
+                Some(Quantity::TaskLlm) => task.task_llm.secs(),
+                Some(Quantity::Session) => task.session_span().secs(),
+                Some(Quantity::Stretch) => match stretch {
+                    Some(stretch) => stretch,
+                    None => continue,
+                },
+                _ => continue,
+            };
+            target.unit(sample, about);
         }
     }
 

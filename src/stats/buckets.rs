@@ -1,11 +1,14 @@
 //! Histograms with fixed bucket bounds, as Prometheus keeps them.
 
+use super::nearby::Nearby;
+
 /// Counts of whole-numbered samples (nanoseconds, tokens) by upper bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
     bounds: Box<[u64]>,
     counts: Box<[u64]>,
     sum: u128,
+    last: Nearby,
 }
 
 impl Buckets {
@@ -15,7 +18,7 @@ impl Buckets {
         let bounds = bounds.into();
         debug_assert!(bounds.is_sorted(), "bucket bounds out of order");
         let counts = vec![0; bounds.len() + 1].into_boxed_slice();
-        Self { bounds, counts, sum: 0 }
+        Self { bounds, counts, sum: 0, last: Nearby::default() }
     }
 
     /// Adds a sample.
@@ -25,7 +28,10 @@ impl Buckets {
 
     /// Adds samples that are all in the bucket of `sample`, given their number and their sum.
     pub fn add_all(&mut self, sample: u64, count: u64, sum: u128) {
-        self.counts[self.bucket(sample)] += count;
+        if !self.last.holds(sample) {
+            self.last = self.bucket(sample);
+        }
+        self.counts[self.last.place] += count;
         self.sum += sum;
     }
 
@@ -41,11 +47,14 @@ impl Buckets {
     /// The upper bound of the bucket of a sample; `None` for the last, which has none.
     #[must_use]
     pub fn bound(&self, sample: u64) -> Option<u64> {
-        self.bounds.get(self.bucket(sample)).copied()
+        let bucket = if self.last.holds(sample) { self.last } else { self.bucket(sample) };
+        self.bounds.get(bucket.place).copied()
     }
 
-    fn bucket(&self, sample: u64) -> usize {
-        self.bounds.partition_point(|&bound| bound < sample)
+    fn bucket(&self, sample: u64) -> Nearby {
+        let place = self.bounds.partition_point(|&bound| bound < sample);
+        let least = place.checked_sub(1).map_or(0, |below| self.bounds[below] + 1);
+        Nearby { place, least, most: self.bounds.get(place).copied().unwrap_or(u64::MAX) }
     }
 
     /// Samples added.

@@ -2,11 +2,13 @@
 
 /// Counts of samples by size, in 2^`BITS` buckets for each doubling. Samples below twice that
 /// number are kept exactly, larger ones to half a bucket: 0.2 % with 8 bits, 0.1 % with 9. It takes
-/// 8 bytes a bucket up to the largest sample, 100 KB with 8 bits for samples up to 2^58.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// 8 bytes a bucket from the least sample's doubling to the largest's, 100 KB with 8 bits for
+/// samples from 0 up to 2^58.
+#[derive(Clone, Debug, Default)]
 pub struct LogHistogram<const BITS: u32 = 8> {
+    /// The first bucket that is kept: those below it have no samples.
+    first: usize,
     counts: Vec<u64>,
-    total: u64,
     sum: u128,
 }
 
@@ -16,23 +18,38 @@ impl<const BITS: u32> LogHistogram<BITS> {
     /// Adds a sample.
     pub fn add(&mut self, sample: u64) {
         let bucket = Self::bucket(sample);
-        if bucket >= self.counts.len() {
-            self.counts.resize(bucket + 1, 0);
+        match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
+            Some(count) => *count += 1,
+            None => self.add_outside(bucket, 1),
         }
-        self.counts[bucket] += 1;
-        self.total += 1;
         self.sum += u128::from(sample);
+    }
+
+    /// Adds to a bucket that is not kept so far: whole doublings are, from the least sample's to
+    /// the largest's.
+    #[cold]
+    fn add_outside(&mut self, bucket: usize, count: u64) {
+        let doubling = 1 << BITS;
+        let first = bucket / doubling * doubling;
+        if self.counts.is_empty() {
+            self.first = first;
+        }
+        let missing = self.first.saturating_sub(first);
+        self.counts.splice(..0, std::iter::repeat_n(0, missing));
+        self.first -= missing;
+        let upto = (first + doubling - self.first).max(self.counts.len());
+        self.counts.resize(upto, 0);
+        self.counts[bucket - self.first] += count;
     }
 
     /// Adds all samples of another.
     pub fn merge(&mut self, other: &Self) {
-        if other.counts.len() > self.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
+        for (bucket, count) in other.numbered() {
+            match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
+                Some(mine) => *mine += count,
+                None => self.add_outside(bucket, count),
+            }
         }
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
-        }
-        self.total += other.total;
         self.sum += other.sum;
     }
 
@@ -40,30 +57,37 @@ impl<const BITS: u32> LogHistogram<BITS> {
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut since = self.clone();
-        for (mine, theirs) in since.counts.iter_mut().zip(&before.counts) {
-            *mine -= theirs;
+        for (bucket, count) in before.numbered() {
+            if let Some(mine) = since.counts.get_mut(bucket.wrapping_sub(self.first)) {
+                *mine -= count;
+            }
         }
-        since.total -= before.total;
         since.sum -= before.sum;
         since
+    }
+
+    /// Every bucket that has samples, in ascending order: its number, and how many.
+    fn numbered(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let counts = (self.first..).zip(self.counts.iter().copied());
+        counts.filter(|(_, count)| *count > 0)
     }
 
     /// Samples added.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.total
+        self.counts.iter().sum()
     }
 
     /// Their mean, exactly. `None` without samples.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.total > 0).then(|| self.sum as f64 / self.total as f64)
+        let count = self.count();
+        (count > 0).then(|| self.sum as f64 / count as f64)
     }
 
     /// Every bucket that has samples, in ascending order: its middle, and how many.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        counts.map(|(bucket, count)| (Self::middle(bucket), *count))
+        self.numbered().map(|(bucket, count)| (Self::middle(bucket), count))
     }
 
     /// The nearest-rank quantile, as the middle of its bucket. `None` without samples.
@@ -72,14 +96,15 @@ impl<const BITS: u32> LogHistogram<BITS> {
     /// If `p` is not between 0 and 1.
     #[must_use]
     pub fn quantile(&self, p: f64) -> Option<f64> {
-        let rank = super::quantile::ceil_of_share(p, self.total as f64) as u64;
-        let rank = rank.clamp(1, self.total.max(1));
+        let total = self.count();
+        let rank = super::quantile::ceil_of_share(p, total as f64) as u64;
+        let rank = rank.clamp(1, total.max(1));
         let mut seen = 0;
         let at = self.counts.iter().position(|count| {
             seen += count;
             seen >= rank
         });
-        at.filter(|_| self.total > 0).map(Self::middle)
+        at.filter(|_| total > 0).map(|at| Self::middle(self.first + at))
     }
 
     fn bucket(sample: u64) -> usize {
@@ -97,9 +122,38 @@ impl<const BITS: u32> LogHistogram<BITS> {
     }
 }
 
+/// The same samples, as far as buckets tell them apart.
+impl<const BITS: u32> PartialEq for LogHistogram<BITS> {
+    fn eq(&self, other: &Self) -> bool {
+        self.sum == other.sum && self.numbered().eq(other.numbered())
+    }
+}
+
+impl<const BITS: u32> Eq for LogHistogram<BITS> {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_order_of_samples_does_not_matter() {
+        let samples = [70_000, 3, 1 << 40, 900, 0, 5_000_000];
+        let (mut up, mut down, mut merged) =
+            (LogHistogram::<8>::default(), LogHistogram::default(), LogHistogram::default());
+        let mut sorted = samples;
+        sorted.sort_unstable();
+        sorted.iter().for_each(|sample| up.add(*sample));
+        sorted.iter().rev().for_each(|sample| down.add(*sample));
+        for sample in samples {
+            let mut one = LogHistogram::default();
+            one.add(sample);
+            assert_ne!(merged, up);
+            merged.merge(&one);
+            merged.merge(&LogHistogram::default());
+        }
+        assert!(up == down && up == merged);
+        assert_eq!((up.count(), up.buckets().count()), (6, 6));
+    }
 
     #[test]
     fn small_samples_are_exact_and_large_ones_nearly() {

@@ -4,17 +4,23 @@ use super::LogHistogram;
 
 /// Samples of one quantity, in whole numbers: number, mean, least and most exactly, percentiles to
 /// within 0.1 %.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Samples {
     histogram: LogHistogram<9>,
     least: u64,
     most: u64,
 }
 
+impl Default for Samples {
+    fn default() -> Self {
+        Self { histogram: LogHistogram::default(), least: u64::MAX, most: 0 }
+    }
+}
+
 impl Samples {
     /// Adds a sample.
     pub fn add(&mut self, sample: u64) {
-        self.least = if self.count() == 0 { sample } else { self.least.min(sample) };
+        self.least = self.least.min(sample);
         self.most = self.most.max(sample);
         self.histogram.add(sample);
     }

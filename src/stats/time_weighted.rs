@@ -1,5 +1,6 @@
 //! How long a level stood where: used KV blocks, running requests, queue length.
 
+use super::nearby::Nearby;
 use super::quantile::ceil_of_share;
 use crate::units::Span;
 
@@ -20,6 +21,7 @@ pub struct TimeWeighted {
     /// Level times nanoseconds.
     area: u128,
     max: u64,
+    last: Nearby,
 }
 
 impl TimeWeighted {
@@ -31,7 +33,7 @@ impl TimeWeighted {
     pub fn new(capacity: u64) -> Self {
         assert!(capacity > 0, "a level without capacity cannot be measured against it");
         let bins = vec![Span::ZERO; BINS as usize + 1].into_boxed_slice();
-        Self { capacity, bins, total: Span::ZERO, area: 0, max: 0 }
+        Self { capacity, bins, total: Span::ZERO, area: 0, max: 0, last: Nearby::default() }
     }
 
     /// The level stood at `level` for `span`. A span of zero leaves no mark, not even on the
@@ -40,11 +42,12 @@ impl TimeWeighted {
     /// # Panics
     /// If the level is above the capacity.
     pub fn add(&mut self, level: u64, span: Span) {
-        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
         if span == Span::ZERO {
+            assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
             return;
         }
-        self.bins[self.bin(level)] += span;
+        let place = if self.last.holds(level) { self.last.place } else { self.place(level) };
+        self.bins[place] += span;
         self.total += span;
         self.area += u128::from(level) * u128::from(span.0);
         self.max = self.max.max(level);
@@ -56,45 +59,63 @@ impl TimeWeighted {
     /// # Panics
     /// If a level is above the capacity.
     pub fn add_each(&mut self, levels: impl Iterator<Item = (u64, Span)>) {
-        // The levels of the last bin, and what is still to be added to it.
-        let (mut bin, mut least, mut most, mut pending) = (0, 1, 0, Span::ZERO);
+        // What is still to be added to the last bin.
+        let (mut bin, mut pending) = (self.last, Span::ZERO);
         for (level, span) in levels {
             if span == Span::ZERO {
                 assert!(level <= self.capacity, "level {level} is above the capacity");
                 continue;
             }
-            if level < least || level > most {
-                assert!(level <= self.capacity, "level {level} is above the capacity");
-                self.bins[bin] += pending;
+            if !bin.holds(level) {
+                self.bins[bin.place] += pending;
                 self.total += pending;
                 pending = Span::ZERO;
-                bin = self.bin(level);
-                (least, most) = self.levels_of(bin);
+                bin = self.next_bin(bin);
+                if !bin.holds(level) {
+                    bin = self.bin(level);
+                }
             }
             pending += span;
             self.area += u128::from(level) * u128::from(span.0);
             self.max = self.max.max(level);
         }
-        self.bins[bin] += pending;
+        self.bins[bin.place] += pending;
         self.total += pending;
+        self.last = bin;
     }
 
-    fn bin(&self, level: u64) -> usize {
-        let bin = match level.checked_mul(BINS) {
-            Some(thousandfold) => u128::from(thousandfold.div_ceil(self.capacity)),
-            None => (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)),
-        };
-        bin as usize
+    /// The place of a level's bin.
+    fn place(&self, level: u64) -> usize {
+        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
+        match level.checked_mul(BINS) {
+            Some(thousandfold) => thousandfold.div_ceil(self.capacity) as usize,
+            None => {
+                let thousandfold = u128::from(level) * u128::from(BINS);
+                thousandfold.div_ceil(u128::from(self.capacity)) as usize
+            }
+        }
     }
 
-    /// The least and the greatest level of a bin.
-    fn levels_of(&self, bin: usize) -> (u64, u64) {
-        let upto = |bin: u64| match bin.checked_mul(self.capacity) {
+    /// The bin of a level, with its least and its greatest.
+    fn bin(&self, level: u64) -> Nearby {
+        let place = self.place(level);
+        let bin = place as u64;
+        let least = bin.checked_sub(1).map_or(0, |below| self.upto(below) + 1);
+        Nearby { place, least, most: self.upto(bin) }
+    }
+
+    /// The bin above another.
+    fn next_bin(&self, bin: Nearby) -> Nearby {
+        let place = bin.place + 1;
+        Nearby { place, least: bin.most.saturating_add(1), most: self.upto(place as u64) }
+    }
+
+    /// The greatest level of a bin.
+    fn upto(&self, bin: u64) -> u64 {
+        match bin.checked_mul(self.capacity) {
             Some(product) => product / BINS,
             None => (u128::from(bin) * u128::from(self.capacity) / u128::from(BINS)) as u64,
-        };
-        let bin = bin as u64;
-        (bin.checked_sub(1).map_or(0, |before| upto(before) + 1), upto(bin))
+        }
     }
 
     /// Adds everything that another level of the same capacity has seen.

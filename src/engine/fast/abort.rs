@@ -5,8 +5,8 @@ use crate::engine::batch::Slot;
 use crate::engine::cache::BlockCache;
 use crate::units::{Blocks, RequestId, Time};
 
-use crate::engine::ranks::Rank;
 use super::FastEngine;
+use crate::engine::ranks::Rank;
 
 impl FastEngine {
     pub(super) fn abort_request(&mut self, now: Time, request: RequestId) {

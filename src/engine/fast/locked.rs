@@ -209,7 +209,7 @@ impl FastEngine {
         while *budget > 0 && self.scheduler.running.len() < seqs {
             let Some(&slot) = self.scheduler.waiting.front() else { break };
             self.label_for(slot);
-            if self.scheduler.is_still_blocked(slot) {
+            if self.scheduler.is_still_blocked(slot, *budget) {
                 break;
             }
             let Some(tokens) = self.scheduler.admit(slot, *budget, &mut target.batch) else {

@@ -40,6 +40,8 @@ type Agenda = BinaryHeap<Reverse<(u64, u64, Slot)>>;
 #[derive(Debug)]
 pub(super) struct LockStep {
     block_size: u64,
+    /// What is left of a number after whole blocks, where blocks are a power of two.
+    mask: Option<u64>,
     window: Option<u64>,
     /// The number of the last scheduling.
     pub(super) tick: u64,
@@ -62,6 +64,7 @@ impl LockStep {
     pub(super) fn new(block_size: u64, window: Option<u64>) -> Self {
         Self {
             block_size,
+            mask: block_size.is_power_of_two().then(|| block_size - 1),
             window,
             tick: 0,
             members: Vec::new(),
@@ -146,7 +149,8 @@ impl LockStep {
             Member { offset, since, outputs, finish, foreseen, within, active: true };
         self.count += 1;
         self.offsets += offset;
-        self.phases[offset.rem_euclid(self.block_size as i64) as usize] += 1;
+        let phase = self.phase(offset);
+        self.phases[phase] += 1;
         self.joined += 1;
         // One that ends with the outputs of the tick before ends by itself.
         if left > 0 {
@@ -165,9 +169,11 @@ impl LockStep {
         let member = &mut self.members[slot as usize];
         debug_assert!(member.active, "nobody leaves twice");
         member.active = false;
+        let offset = member.offset;
         self.count -= 1;
-        self.offsets -= member.offset;
-        self.phases[member.offset.rem_euclid(self.block_size as i64) as usize] -= 1;
+        self.offsets -= offset;
+        let phase = self.phase(offset);
+        self.phases[phase] -= 1;
     }
 
     /// Appends those that the outputs of `tick` end, in the order of the running list.
@@ -203,8 +209,16 @@ impl LockStep {
 
     /// The remainder of the offsets of those that take a block at a tick.
     fn remainder(&self, tick: u64) -> usize {
-        let phase = tick % self.block_size;
-        if phase == 0 { 0 } else { (self.block_size - phase) as usize }
+        self.phase(-(tick as i64))
+    }
+
+    /// The remainder of an offset: fast where the size of blocks is a power of two.
+    #[inline]
+    fn phase(&self, offset: i64) -> usize {
+        match self.mask {
+            Some(mask) => (offset as u64 & mask) as usize,
+            None => offset.rem_euclid(self.block_size as i64) as usize,
+        }
     }
 
     /// Blocks that members take in the last scheduling.
@@ -219,13 +233,27 @@ impl LockStep {
 
     /// Blocks that members take at each tick from `tick` on.
     pub(super) fn blocks_from(&self, tick: u64) -> impl Iterator<Item = u64> + '_ {
-        let last = self.phases.len() - 1;
+        let (phases, last) = (&*self.phases, self.phases.len() - 1);
         let mut remainder = self.remainder(tick);
         std::iter::repeat_with(move || {
-            let taken = u64::from(self.phases[remainder]);
+            let taken = u64::from(phases[remainder]);
             remainder = if remainder == 0 { last } else { remainder - 1 };
             taken
         })
+    }
+
+    /// The blocks that members take at each of `ticks` ticks from `tick` on, where they take any:
+    /// by how many ticks later, and how many. No more ticks than a cycle has.
+    pub(super) fn each_taken(&self, tick: u64, ticks: u64, mut taken: impl FnMut(u64, u64)) {
+        debug_assert!(ticks <= self.block_size, "a cycle, but {ticks} ticks");
+        let (last, first) = self.phases.split_at(self.remainder(tick) + 1);
+        // From tick to tick the remainder falls by one.
+        let phases = last.iter().rev().chain(first.iter().rev());
+        (0..ticks).zip(phases).for_each(|(later, &phase)| {
+            if phase > 0 {
+                taken(later, u64::from(phase));
+            }
+        });
     }
 
     /// The most blocks that members may take in the next `ticks` schedulings.

@@ -77,16 +77,7 @@ impl Skip {
 
     /// How many of them start before `now`.
     pub(super) fn begun(&self, now: Time) -> u64 {
-        let (mut begun, mut not) = (0, self.steps);
-        while begun < not {
-            let middle = begun + (not - begun) / 2;
-            if self.start(middle) < now {
-                begun = middle + 1;
-            } else {
-                not = middle;
-            }
-        }
-        begun
+        self.series.begun(now.saturating_since(self.at), self.steps)
     }
 
     /// Tells of all steps before number `upto`, and appends how many blocks they hold.
@@ -138,25 +129,28 @@ impl Skip {
         cycle: &mut Vec<(u64, u64)>,
         levels: &mut Vec<Level>,
     ) {
+        let (mut told, mut used) = (0, self.used);
+        let mut take = |step: u64, taken: u64| {
+            if step > told {
+                levels.push(Level { steps: step - told, used_blocks: Blocks(used) });
+                told = step;
+            }
+            used += taken;
+        };
         // Each member takes a block again as many steps later as a block has tokens.
         let length = lock.cycle();
-        cycle.clear();
-        let taken = (0..length.min(steps)).zip(lock.blocks_from(self.tick + self.told));
-        cycle.extend(taken.filter(|(_, taken)| *taken > 0));
-        let mut told = 0;
-        for first in (0..steps).step_by(length as usize) {
-            for &(offset, taken) in &*cycle {
-                let step = first + offset;
-                if step >= steps {
-                    break;
-                }
-                if step > told {
-                    levels.push(Level { steps: step - told, used_blocks: Blocks(self.used) });
-                    told = step;
-                }
-                self.used += taken;
+        let tick = self.tick + self.told;
+        if steps <= length {
+            lock.each_taken(tick, steps, take);
+        } else {
+            cycle.clear();
+            lock.each_taken(tick, length, |step, taken| cycle.push((step, taken)));
+            for first in (0..steps).step_by(length as usize) {
+                let cycle = cycle.iter().take_while(|(offset, _)| first + offset < steps);
+                cycle.for_each(|(offset, taken)| take(first + offset, *taken));
             }
         }
+        self.used = used;
         levels.push(Level { steps: steps - told, used_blocks: Blocks(self.used) });
     }
 }

@@ -112,10 +112,15 @@ impl FastEngine {
         !exhausted && self.scheduler.running.len() < config.max_num_seqs
     }
 
-    /// Whether the head of the queue cannot be admitted while blocks are only taken.
+    /// Whether the head of the queue cannot be admitted while blocks are only taken and nobody
+    /// joins those that decode.
     fn stays_blocked(&self, head: Slot) -> bool {
         let Some(blocked) = self.scheduler.blocked else { return false };
         if blocked.slot != head || blocked.released != self.scheduler.kv.released_total() {
+            return false;
+        }
+        let budget = self.scheduler.config().max_num_batched_tokens.0;
+        if blocked.budget > budget.saturating_sub(self.lock.count()) {
             return false;
         }
         let Some(next) = blocked.next else { return true };
@@ -388,7 +393,9 @@ fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, weight: u64) {
         let total = series.sum(count);
         let sample = if together == 0 { total } else { shortest };
         buckets.add_all(sample.0, count * weight, u128::from(total.0) * u128::from(weight));
-        series = series.skip(count);
         left -= count;
+        if left > 0 {
+            series = series.skip(count);
+        }
     }
 }

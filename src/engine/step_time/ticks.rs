@@ -81,10 +81,17 @@ impl Series {
         Ticks(self.exact(steps)).whole()
     }
 
-    /// A way through its steps, from the first on.
+    /// A way through its first `steps` steps.
     #[must_use]
-    pub fn walk(&self) -> Walk {
-        Walk { passed: u128::from(self.rest.0), next: self.first.0, slope: self.slope.0 }
+    pub fn walk(&self, steps: u64) -> Walk {
+        // One step more, since a walk looks ahead to the next.
+        let is_short = steps < 1 << 31 && u64::try_from(self.exact(steps + 1)).is_ok();
+        let Self { rest, first, slope } = *self;
+        Walk(if is_short {
+            Way::Short { passed: rest.0, next: first.0 as u64, slope: slope.0 as u64 }
+        } else {
+            Way::Long { passed: u128::from(rest.0), next: first.0, slope: slope.0 }
+        })
     }
 
     /// What is carried on behind its first `steps` steps.
@@ -96,8 +103,31 @@ impl Series {
     /// The same steps without the first ones.
     #[must_use]
     pub fn skip(&self, steps: u64) -> Self {
+        if steps == 0 {
+            return *self;
+        }
         let first = Ticks(self.first.0 + u128::from(steps) * self.slope.0);
         Self { rest: self.rest_after(steps), first, slope: self.slope }
+    }
+
+    /// How many of its first `steps` steps begin less than `gap` behind its start.
+    #[must_use]
+    pub fn begun(&self, gap: Span, steps: u64) -> u64 {
+        let Some(before) = gap.0.checked_sub(1) else { return 0 };
+        // None is shorter than the first, and none longer than the last that may have begun.
+        let shortest = self.first.whole().0;
+        let mut not = before.checked_div(shortest).map_or(steps, |most| steps.min(most + 1));
+        let longest = Ticks(self.first.0 + u128::from(not) * self.slope.0).whole().0 + 1;
+        let mut begun = not.min(before.saturating_sub(1) / longest + 1);
+        while begun < not {
+            let middle = begun + (not - begun) / 2;
+            if self.sum(middle) < gap {
+                begun = middle + 1;
+            } else {
+                not = middle;
+            }
+        }
+        begun
     }
 
     /// How many of its first `steps` steps, from the first on, are `bound` or less, however they
@@ -123,24 +153,40 @@ impl Series {
 
 /// A way through the steps of a series.
 #[derive(Clone, Copy, Debug)]
-pub struct Walk {
-    passed: u128,
-    next: u128,
-    slope: u128,
+pub struct Walk(Way);
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Of few seconds, nearly always: short products are much faster.
+    Short {
+        passed: u64,
+        next: u64,
+        slope: u64,
+    },
+    Long {
+        passed: u128,
+        next: u128,
+        slope: u128,
+    },
 }
 
 impl Walk {
     /// Passes so many more steps: the time of all that were passed, as [`Series::sum`] tells it.
+    #[inline]
     pub fn pass(&mut self, steps: u64) -> Span {
-        if steps == 1 {
-            self.passed += self.next;
-            self.next += self.slope;
-        } else {
-            let steps = u128::from(steps);
-            self.passed += steps * self.next + steps * steps.saturating_sub(1) / 2 * self.slope;
-            self.next += steps * self.slope;
+        match &mut self.0 {
+            Way::Short { passed, next, slope } => {
+                *passed += steps * *next + steps * steps.saturating_sub(1) / 2 * *slope;
+                *next += steps * *slope;
+                Span(*passed >> FRACTION_BITS)
+            }
+            Way::Long { passed, next, slope } => {
+                let steps = u128::from(steps);
+                *passed += steps * *next + steps * steps.saturating_sub(1) / 2 * *slope;
+                *next += steps * *slope;
+                Ticks(*passed).whole()
+            }
         }
-        Ticks(self.passed).whole()
     }
 }
 
@@ -166,10 +212,15 @@ mod tests {
     fn a_walk_passes_what_a_series_sums_up() {
         let first = Ticks::from_ms(7.123_456_789_1);
         let series = Series { rest: Carry(3_000_000_000), first, slope: Ticks(12_345_678_901) };
-        let (mut walk, mut steps) = (series.walk(), 0);
-        for next in [1, 1, 0, 5, 1, 700, 2] {
-            steps += next;
-            assert_eq!(walk.pass(next), series.sum(steps), "{steps} steps");
+        // The short way ends at 2^32 ns, four seconds.
+        for all in [600, 601, 602, 603, 604, 710, 1 << 40] {
+            let (mut walk, mut steps) = (series.walk(all), 0);
+            for next in [1, 1, 0, 5, 1, 591, 1, 1, 1, 1, 1, 100] {
+                steps += next;
+                if steps <= all {
+                    assert_eq!(walk.pass(next), series.sum(steps), "{steps} of {all} steps");
+                }
+            }
         }
     }
 
@@ -183,6 +234,22 @@ mod tests {
         }
         let flat = Series { slope: Ticks(0), ..series };
         assert_eq!([10, 11].map(|bound| flat.steps_within(Span(bound), 7)), [0, 7]);
+    }
+
+    #[test]
+    fn steps_have_begun_that_start_before() {
+        let slopes = [0, 1 << 20, 3 << 30, 1 << 40].map(Ticks);
+        for first in [Ticks(1 << 30), Ticks(1 << 32), Ticks((7 << 32) + 12_345)] {
+            for slope in slopes {
+                let series = Series { rest: Carry(u64::from(u32::MAX)), first, slope };
+                for gap in 0..300 {
+                    for steps in [0, 1, 2, 17, 40] {
+                        let one_by_one = (0..steps).filter(|&step| series.sum(step) < Span(gap));
+                        assert_eq!(series.begun(Span(gap), steps), one_by_one.count() as u64);
+                    }
+                }
+            }
+        }
     }
 
     #[test]

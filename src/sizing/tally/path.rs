@@ -81,10 +81,16 @@ pub struct PathTally {
     sums: Parts,
     /// By number of the play.
     open: FxHashMap<u32, OpenPlay>,
+    /// Room of sessions that are over, for others.
+    rooms: Vec<Vec<Marks>>,
 }
 
+/// So much room is kept: for so many sessions, of at most so many calls each.
+const ROOMS_MAX: usize = 16;
+const ROOM_MAX: usize = 256;
+
 /// What is remembered of a session that is being played.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct OpenPlay {
     calls: Vec<Marks>,
     /// The call that ended last.
@@ -173,8 +179,8 @@ fn llm(parts: &Parts) -> u128 {
 
 impl PathTally {
     pub(super) fn call(&mut self, call: &CallRecord, plan: &SessionPlan) {
-        let open = self.open.entry(call.play).or_default();
-        open.calls.resize(plan.calls.len(), Marks::UNKNOWN);
+        let rooms = &mut self.rooms;
+        let open = self.open.entry(call.play).or_insert_with(|| OpenPlay::new(rooms, plan));
         open.calls[call.call as usize] = Marks::of(call);
         open.last = call.call;
     }
@@ -193,7 +199,13 @@ impl PathTally {
 
     /// `counts` is whether the task is one that figures are made of.
     pub(super) fn task(&mut self, task: &TaskRecord, counts: bool) {
-        let Some(mut open) = self.open.remove(&task.play).filter(|_| counts) else { return };
+        let Some(mut open) = self.open.remove(&task.play) else { return };
+        if self.rooms.len() < ROOMS_MAX && open.calls.capacity() <= ROOM_MAX {
+            self.rooms.push(std::mem::take(&mut open.calls));
+        }
+        if !counts {
+            return;
+        }
         let human = task.session_span().0.saturating_sub(task.task.0);
         add(&mut open.parts, Part::Human, Span(human));
         self.tasks += 1;
@@ -217,6 +229,13 @@ impl PathTally {
 }
 
 impl OpenPlay {
+    fn new(rooms: &mut Vec<Vec<Marks>>, plan: &SessionPlan) -> Self {
+        let mut calls = rooms.pop().unwrap_or_default();
+        calls.clear();
+        calls.resize(plan.calls.len(), Marks::UNKNOWN);
+        Self { calls, last: 0, parts: Parts::default() }
+    }
+
     /// The phases of the calls on the critical path of a turn that has just ended.
     fn path(&self, turn: &TurnRecord, plan: &SessionPlan) -> Parts {
         let (mut parts, mut call, mut until) = (Parts::default(), self.last, turn.ended);

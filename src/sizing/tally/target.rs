@@ -44,6 +44,14 @@ impl TargetTally {
         }
     }
 
+    /// The quantity whose percentile is asked for, if it is one.
+    pub(super) fn percentile_of(&self) -> Option<Quantity> {
+        match self.slo.metric.asks() {
+            Asks::Percentile(quantity) => Some(quantity),
+            _ => None,
+        }
+    }
+
     pub(super) fn call(&mut self, call: &CallRecord, plan: &CallPlan, names: &Names) {
         let quantity = match self.slo.metric.asks() {
             Asks::Share(share) => {
@@ -75,10 +83,7 @@ impl TargetTally {
 
     /// A turn or a task with this much of a quantity. It is its session's first call's tenant's and
     /// profile's.
-    pub(super) fn unit(&mut self, quantity: Quantity, sample: f64, about: &About<'_>) {
-        if self.slo.metric.asks() != Asks::Percentile(quantity) {
-            return;
-        }
+    pub(super) fn unit(&mut self, sample: f64, about: &About<'_>) {
         let Some(plan) = about.plan.calls.first() else { return };
         let names = about.names;
         let passes = match &self.slo.filter {

@@ -1,0 +1,40 @@
+//! Where the last sample fell: the next one is often in the same place, and need not look for it.
+
+use std::fmt;
+
+/// A place with the least and the greatest sample that belong there. It says nothing about what was
+/// sampled, so any two are equal and look alike.
+#[derive(Clone, Copy)]
+pub(super) struct Nearby {
+    pub(super) place: usize,
+    pub(super) least: u64,
+    pub(super) most: u64,
+}
+
+impl Nearby {
+    #[inline]
+    pub(super) fn holds(&self, sample: u64) -> bool {
+        self.least <= sample && sample <= self.most
+    }
+}
+
+impl Default for Nearby {
+    /// A place to which no sample belongs.
+    fn default() -> Self {
+        Self { place: 0, least: 1, most: 0 }
+    }
+}
+
+impl fmt::Debug for Nearby {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Nearby")
+    }
+}
+
+impl PartialEq for Nearby {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Nearby {}
