@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Claim, File, Found, Run, Unit, Verdict, expression};
+use super::{Claim, File, Found, Run, Unit, Verdict, expression, grouped};
 
 type Figures = BTreeMap<String, Value>;
 
@@ -106,10 +106,13 @@ fn row(claim: &Claim, found: &Found) -> String {
 }
 
 fn bounds(least: f64, most: f64) -> String {
-    match (least.is_finite(), most.is_finite()) {
-        (true, true) => format!("{least} to {most}"),
-        (true, false) => format!("from {least}"),
-        _ => format!("up to {most}"),
+    let shown = |bound: f64| {
+        let decimals = bound.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+        grouped(bound, decimals)
+    };
+    match most.is_finite() {
+        true => format!("{} to {}", shown(least), shown(most)),
+        false => format!("from {}", shown(least)),
     }
 }
 
