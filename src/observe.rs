@@ -6,3 +6,4 @@
 pub mod burst;
 pub mod records;
 pub mod replica;
+pub mod timeline;

@@ -26,6 +26,7 @@ mod main {
     mod model_config;
     #[cfg(feature = "postgres")]
     mod notebooks;
+    mod over_time;
     mod postgres;
     mod property;
     mod reference;

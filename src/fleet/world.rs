@@ -156,10 +156,14 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let until = setup.window.map_or(Time::MAX, |window| from + window);
         let window = Window { from, until };
         let blocks = setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)));
+        let over_time = observer.wants_use_over_time();
         let replica = |_| Replica {
             engine: engine(),
             server: ApiServer::default(),
-            usage: ReplicaUse::new(window, blocks),
+            usage: ReplicaUse {
+                over_time: over_time.then(Box::default),
+                ..ReplicaUse::new(window, blocks)
+            },
         };
         let (held, only): (&[Arc<SessionPlan>], _) = match &sessions {
             Sessions::Held(workload) => (&workload.sessions, None),

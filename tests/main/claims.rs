@@ -192,9 +192,7 @@ impl Claim {
                 let verdict = self.verdict.unwrap_or_else(|| panic!("{name}: no verdict"));
                 Found { shown, verdict }
             }
-            (None, None, Some(_)) => {
-                Found { shown: "-".to_owned(), verdict: Verdict::NotModelled }
-            }
+            (None, None, Some(_)) => Found { shown: "-".to_owned(), verdict: Verdict::NotModelled },
             _ => panic!("{name}: either a figure, a test, or why it is not modelled"),
         }
     }
@@ -232,8 +230,9 @@ fn the_page_of_claims_is_what_comes_out() {
 fn every_run_is_used_and_every_contradiction_explained() {
     let file = read();
     let claims = || file.section.iter().flat_map(|section| &section.claim);
-    let text: String =
-        claims().map(|claim| format!("{} {} ", claim.figure.as_deref().unwrap_or(""), claim.note)).collect();
+    let text: String = claims()
+        .map(|claim| format!("{} {} ", claim.figure.as_deref().unwrap_or(""), claim.note))
+        .collect();
     for run in &file.run {
         assert!(text.contains(&format!("{}:", run.name)), "no claim reads {}", run.name);
     }

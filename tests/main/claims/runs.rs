@@ -34,7 +34,11 @@ impl Run {
         let output = self.output(folder.path());
         let said = String::from_utf8_lossy(&output.stderr);
         if let Some(words) = &self.refused {
-            assert!(output.status.code() == Some(2) && said.contains(words), "{}: {said}", self.name);
+            assert!(
+                output.status.code() == Some(2) && said.contains(words),
+                "{}: {said}",
+                self.name
+            );
             return json!({ "refused": 1 });
         }
         assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {said}", self.name);
