@@ -24,9 +24,9 @@ mod main {
     mod livelock;
     mod memory;
     mod model_config;
-    #[cfg(feature = "postgres")]
     mod notebooks;
     mod over_time;
+    #[cfg(feature = "postgres")]
     mod postgres;
     mod property;
     mod reference;

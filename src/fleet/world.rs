@@ -160,10 +160,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let replica = |_| Replica {
             engine: engine(),
             server: ApiServer::default(),
-            usage: ReplicaUse {
-                over_time: over_time.then(Box::default),
-                ..ReplicaUse::new(window, blocks)
-            },
+            usage: ReplicaUse::new(window, blocks).kept_over_time(over_time),
         };
         let (held, only): (&[Arc<SessionPlan>], _) = match &sessions {
             Sessions::Held(workload) => (&workload.sessions, None),

@@ -88,6 +88,13 @@ impl ReplicaUse {
         }
     }
 
+    /// The same, keeping what it does over time if that is wanted.
+    #[must_use]
+    pub fn kept_over_time(mut self, wanted: bool) -> Self {
+        self.over_time = wanted.then(Box::default);
+        self
+    }
+
     /// A step began at `at`. Steps are told in order and do not overlap.
     pub fn step(&mut self, at: Time, step: &StepUse) {
         self.idle_until(at);
