@@ -105,8 +105,8 @@ impl UseOverTime {
     }
 }
 
-/// The hits of a whole fleet over time: tokens found in a cache and tokens of prompts, of calls when
-/// they were first scheduled.
+/// The hits of a whole fleet over time: tokens found in a cache and tokens of prompts, of calls
+/// when they were first scheduled.
 #[derive(Clone, Debug, Default)]
 pub struct HitsOverTime(pub Stretches<2>);
 

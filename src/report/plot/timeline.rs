@@ -117,7 +117,8 @@ fn title(hit: &[Point], kv: &[Point]) -> String {
     let fullest = kv.iter().max_by(|a, b| a.y.total_cmp(&b.y));
     match (lowest, fullest) {
         (Some(lowest), Some(fullest)) => format!(
-            "Hit rate of {:.0} % and more once warm, least after {:.0} min; KV cache up to {:.0} % held",
+            "Hit rate of {:.0} % and more once warm, least after {:.0} min; \
+             KV cache up to {:.0} % held",
             100.0 * lowest.y,
             lowest.x / 60.0,
             100.0 * fullest.y
@@ -132,8 +133,8 @@ fn note(replicas: usize, stretch: Span, warmup_min: f64) -> String {
         _ => format!(" of {replicas} replicas, bands from the least to the most of them"),
     };
     format!(
-        "Means over {:.0} s{of}. A call's hits stand where it was first scheduled. Warm-up: the first \
-         {warmup_min:.0} min.",
+        "Means over {:.0} s{of}. A call's hits stand where it was first scheduled. Warm-up: \
+         the first {warmup_min:.0} min.",
         stretch.as_f64() / 1e9
     )
 }

@@ -12,20 +12,20 @@ type Figures = BTreeMap<String, Value>;
 const HEAD: &str = "\
 # Claims of the field
 
-What others say about inference for agents, and what comes out here: every claim about a figure that a
-simulator can show, of the article \"Sizing for agents: 275 input tokens for every output token\" (S0,
-September 2026), of \"Agentic Workloads Break Your Capacity Model\" (S3), and of the papers and blogs
+What others say about inference for agents, and what comes out here: every claim about a figure
+that a simulator can show, of the article \"Sizing for agents: 275 input tokens for every output
+token\" (S0, September 2026), of \"Agentic Workloads Break Your Capacity Model\" (S3), and of the papers and blogs
 that they cite, by number. Papers were mostly seen as quoted there.
 
 - *Reproduced*: the figure lies within the bounds beside it, which are those of the claim, or the
   published figure and some tolerance.
 - *Contested*: it does not. The note says why. That holds for these scenarios, this hardware and
-  these [step times](timing.md), which are not calibrated; it does not make the claim wrong elsewhere.
+  these [step times](timing.md), which are not calibrated; it makes no claim wrong elsewhere.
 - *Not modelled*: nothing here can show it.
 
 A figure of a *profile* is what its sessions come to. Profiles are made to fit published figures
-([generate.md](generate.md#the-fit)), so that such a figure shows that the claims go together, not that
-they are true. Everything else comes out of the engine, the cache and the step time.
+([generate.md](generate.md#the-fit)), so that such a figure shows that the claims go together, not
+that they are true. Everything else comes out of the engine, the cache and the step time.
 
 One command works all of it out and writes this page; a test holds the page to it:
 
@@ -44,14 +44,16 @@ pub fn page(file: &File, figures: &Figures) -> String {
     let [reproduced, contested, unmodelled] = counts;
     let _ = writeln!(
         out,
-        "\nOf {} rows {reproduced} are reproduced, {contested} contested and {unmodelled} not modelled.",
+        "\nOf {} rows {reproduced} are reproduced, {contested} contested and {unmodelled} not \
+         modelled.",
         found.len()
     );
     let mut results = found.iter();
     for section in &file.section {
         let _ = write!(
             out,
-            "\n## {}\n\n| # | claim | published | here | verdict | shown by |\n|---:|---|---|---|---|---|\n",
+            "\n## {}\n\n| # | claim | published | here | verdict | shown by |\n\
+             |---:|---|---|---|---|---|\n",
             section.title
         );
         let mut notes = String::new();
@@ -75,8 +77,8 @@ pub fn page(file: &File, figures: &Figures) -> String {
 }
 
 const WHERE: &str = "\
-A figure is a key of the JSON that a command prints with `--json` ([metrics.md](metrics.md#json)), behind
-the command's name; `calls` are figures of `calls.csv`. A share is shown in per cent.
+A figure is a key of the JSON that a command prints with `--json` ([metrics.md](metrics.md#json)),
+behind the command's name; `calls` are figures of `calls.csv`. A share is shown in per cent.
 ";
 
 fn row(claim: &Claim, found: &Found) -> String {
