@@ -239,7 +239,7 @@ fn every_run_is_used_and_every_contradiction_explained() {
     let names: BTreeSet<&str> = file.run.iter().map(|run| run.name.as_str()).collect();
     assert_eq!(names.len(), file.run.len(), "two runs have one name");
     for claim in claims() {
-        assert!(claim.published.len() > 1 && claim.source.len() > 1, "{}", claim.name());
+        assert!(!claim.published.is_empty() && !claim.source.is_empty(), "{}", claim.name());
     }
 }
 

@@ -14,8 +14,8 @@ const HEAD: &str = "\
 
 What others say about inference for agents, and what comes out here: every claim about a figure
 that a simulator can show, of the article \"Sizing for agents: 275 input tokens for every output
-token\" (S0, September 2026), of \"Agentic Workloads Break Your Capacity Model\" (S3), and of the papers and
-blogs that they cite, by number. Papers were mostly seen as quoted there.
+token\" (S0, September 2026), of \"Agentic Workloads Break Your Capacity Model\" (S3), and of the
+papers and blogs that they cite, by number. Papers were mostly seen as quoted there.
 
 - *Reproduced*: the figure lies within the bounds beside it, which are those of the claim, or the
   published figure and some tolerance.
