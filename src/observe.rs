@@ -8,3 +8,4 @@ pub mod gateway;
 pub mod members;
 pub mod records;
 pub mod replica;
+pub mod timeline;

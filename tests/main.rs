@@ -3,6 +3,7 @@
 
 mod main {
     mod bad_input;
+    mod claims;
     mod collapse;
     mod conformance;
     mod copilot_hits;
@@ -25,8 +26,9 @@ mod main {
     mod livelock;
     mod memory;
     mod model_config;
-    #[cfg(feature = "postgres")]
     mod notebooks;
+    mod over_time;
+    #[cfg(feature = "postgres")]
     mod postgres;
     mod property;
     mod ranks;

@@ -91,16 +91,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
             subtitle: args.subtitle.clone().or(drawing.subtitle),
         },
     )?;
+    write(&figure, &args.out)?;
+    Ok(Outcome::Met)
+}
+
+/// Draws a figure to all of these files, or to none.
+pub(super) fn write(figure: &Figure, paths: &[PathBuf]) -> Result<()> {
     // Everything is drawn before anything is written.
-    let drawn = args.out.iter().map(|path| Ok((path, figure.encoded(path)?)));
+    let drawn = paths.iter().map(|path| Ok((path, figure.encoded(path)?)));
     let mut files = Vec::new();
     for (path, bytes) in drawn.collect::<Result<Vec<_>>>()? {
         let mut file = NewFile::create(path)?;
         file.write_all(&bytes).map_err(|error| Error::io(path, "write", &error))?;
         files.push(file);
     }
-    files.into_iter().try_for_each(NewFile::commit)?;
-    Ok(Outcome::Met)
+    files.into_iter().try_for_each(NewFile::commit)
 }
 
 /// Sweeps a scenario over its `[candidates]`, and says how that is to be drawn.

@@ -7,14 +7,17 @@ use std::sync::atomic::Ordering;
 
 use super::progress::{Extent, with_progress};
 use super::scenario::{FormatArgs, ScenarioArgs, help, show};
-use super::{EXIT_INTERRUPTED, Outcome};
+use super::{EXIT_INTERRUPTED, Outcome, plot};
 use crate::diag::{Error, Result};
 use crate::fleet::{Progress, Run};
+use crate::observe::timeline::HitsOverTime;
 use crate::report::csv::{Files, Rows};
+use crate::report::plot::Figure;
 use crate::report::prometheus::{self, Scrape};
 use crate::sizing::case::Case;
 use crate::sizing::tally::Tally;
 use crate::trace::canonical::new_file::NewFile;
+use crate::units::Blocks;
 
 /// Arguments of `tonnage replay`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +34,10 @@ pub struct Args {
     /// text form, under vLLM's names, and the gateway's under LiteLLM's
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
+    /// Also draw the run over time, warm-up included: hit rate, KV use, calls that run and that
+    /// wait; a file that ends in .svg or .png, or in .csv for the points; may be given again
+    #[arg(long, value_name = "FILE")]
+    plot: Vec<PathBuf>,
     /// Exit with 1 if a target is not met
     #[arg(long)]
     check: bool,
@@ -42,6 +49,8 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    // Names that cannot be drawn to are refused before anything is simulated.
+    args.plot.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
     let written = args.scenario.written(&[])?;
     let scenario = written.scenario(&[])?;
     let source = written.source(&scenario)?;
@@ -62,7 +71,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
 }
 
-type Observed = (Tally, (Option<Rows>, Option<Scrape>));
+type Observed = (Tally, (Option<Rows>, (Option<Scrape>, Option<HitsOverTime>)));
 
 impl Args {
     /// Whether other threads read and write.
@@ -95,17 +104,21 @@ impl Args {
             self.metrics.as_ref().map(|_| Scrape::new(replicas, case.setup.engine.max_model_len));
         stop_on_interrupt(progress);
         let label = format!("{replicas} replicas");
-        let observer = (case.tally(), (rows, scrape));
+        let hits = (!self.plot.is_empty()).then(HitsOverTime::default);
+        let observer = (case.tally(), (rows, (scrape, hits)));
         let Some(run) = with_progress(extent, &label, progress, || play(observer))? else {
             return Ok(None);
         };
-        let (run, (rows, scrape)) = run.split();
+        let (run, (rows, (scrape, hits))) = run.split();
         if let Some(rows) = rows {
             rows.finish()?;
         }
         if let (Some(path), Some(scrape)) = (&self.metrics, &scrape) {
             let gateway = run.gateway.as_ref();
             write_page(path, |out| prometheus::write(case, &run.engines, scrape, gateway, out))?;
+        }
+        if let Some(hits) = hits {
+            plot::write(&drawn(case, &run, hits), &self.plot)?;
         }
         let judged = case.judge(&run);
         show(|out| self.form.format().replay(case, &judged, out))?;
@@ -115,6 +128,17 @@ impl Args {
             None => Outcome::Met,
         }))
     }
+}
+
+/// The run over time.
+fn drawn<O>(case: &Case, run: &Run<O>, hits: HitsOverTime) -> Figure {
+    let (scenario, engine) = (&case.scenario, &case.setup.engine);
+    let replicas = match scenario.replicas {
+        1 => "one replica".to_owned(),
+        replicas => format!("{replicas} replicas, {}", scenario.router.name()),
+    };
+    let subtitle = format!("{}: {replicas}", scenario.name);
+    Figure::of_run(run, hits, engine.usable_blocks().unwrap_or(Blocks::ZERO), subtitle)
 }
 
 /// Has the first Ctrl-C stop the simulation where it is, and the second the program.

@@ -199,6 +199,10 @@ impl Scenario {
         let gateway = Gateway::read(&mut document)?;
         let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
+        if gateway.is_some() && serving.data_parallel_size > 1 {
+            let text = "a gateway in front of replicas with several ranks is not modelled yet";
+            return Err(document.at("engine.data_parallel_size", Error::new(text)));
+        }
         let load = read_load(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| read_seconds(&document, key, default);

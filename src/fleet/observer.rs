@@ -6,6 +6,7 @@
 use super::workload::{Names, SessionPlan};
 use crate::observe::records::{CallRecord, Records, TaskRecord, TurnRecord};
 use crate::observe::replica::Window;
+use crate::observe::timeline::HitsOverTime;
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,26 @@ pub trait Observer {
     /// Whether tasks in the window come with their model time alone, which takes time to find out.
     fn wants_alone(&self) -> bool {
         false
+    }
+
+    /// Whether replicas are to keep what they did over time, which makes a run slower.
+    fn wants_use_over_time(&self) -> bool {
+        false
+    }
+}
+
+/// Adds up hits, and wants replicas to keep the rest.
+impl Observer for HitsOverTime {
+    fn call(&mut self, call: &CallRecord, _: &About<'_>) {
+        Self::call(self, call);
+    }
+
+    fn turn(&mut self, _: &TurnRecord, _: &About<'_>) {}
+
+    fn task(&mut self, _: &TaskRecord, _: &About<'_>) {}
+
+    fn wants_use_over_time(&self) -> bool {
+        true
     }
 }
 
@@ -70,6 +91,10 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn wants_alone(&self) -> bool {
         self.0.wants_alone() || self.1.wants_alone()
     }
+
+    fn wants_use_over_time(&self) -> bool {
+        self.0.wants_use_over_time() || self.1.wants_use_over_time()
+    }
 }
 
 /// Tells it if there is one.
@@ -94,5 +119,9 @@ impl<A: Observer> Observer for Option<A> {
 
     fn wants_alone(&self) -> bool {
         self.as_ref().is_some_and(Observer::wants_alone)
+    }
+
+    fn wants_use_over_time(&self) -> bool {
+        self.as_ref().is_some_and(Observer::wants_use_over_time)
     }
 }

@@ -184,6 +184,7 @@ fn step_use(step: &StepSummary) -> StepUse {
         prefill_tokens: step.prefill_tokens,
         decode_seqs: step.decode_seqs,
         used_blocks: step.used_blocks,
+        running: step.running,
         waiting: step.waiting,
     }
 }
@@ -196,6 +197,7 @@ fn count_steps(usage: &mut ReplicaUse, run: &StepRun, levels: &[Level]) {
         prefill_tokens: Tokens(run.steps * run.prefill_tokens.0),
         decode_seqs: run.steps * run.decode_seqs,
         used_blocks: Blocks::ZERO,
+        running: run.running,
         waiting: run.waiting,
     };
     let (mut walk, mut start) = (run.series.walk(run.steps), Span::ZERO);

@@ -289,7 +289,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     fn new_replica(&mut self, ready: Option<Time>) {
         let id = ReplicaId::from_index(self.replicas.len());
         let blocks = super::world::usable_blocks(self.setup);
-        let mut usage = ReplicaUse::new(self.live.window, blocks);
+        let mut usage = ReplicaUse::new(self.live.window, blocks)
+            .kept_over_time(self.observer.wants_use_over_time());
         usage.absent(Time::ZERO);
         self.add_replica(usage);
         if let Some(scaler) = self.scalers.as_mut().and_then(|scalers| scalers.replicas.as_mut()) {

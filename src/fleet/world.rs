@@ -201,10 +201,11 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let until = setup.window.map_or(Time::MAX, |window| from + window);
         let window = Window { from, until };
         let blocks = usable_blocks(setup);
+        let over_time = observer.wants_use_over_time();
         let replica = |_| Replica {
             engine: engine(),
             server: ApiServer::default(),
-            usage: ReplicaUse::new(window, blocks),
+            usage: ReplicaUse::new(window, blocks).kept_over_time(over_time),
         };
         let (held, only): (&[Arc<SessionPlan>], _) = match &sessions {
             Sessions::Held(workload) => (&workload.sessions, None),

@@ -1,5 +1,6 @@
 //! What one replica did inside the measured window.
 
+use super::timeline::UseOverTime;
 use crate::stats::TimeWeighted;
 use crate::units::{Blocks, Span, Time, Tokens};
 
@@ -39,6 +40,8 @@ pub struct StepUse {
     pub decode_seqs: u64,
     /// Blocks that requests hold while it runs.
     pub used_blocks: Blocks,
+    /// Requests that run while it does.
+    pub running: u64,
     /// Requests that wait while it runs.
     pub waiting: u64,
 }
@@ -61,6 +64,8 @@ pub struct ReplicaUse {
     pub prefill_tokens: Tokens,
     /// Longest waiting queue.
     pub waiting_max: u64,
+    /// The whole run over time, warm-up included, where somebody wants it.
+    pub over_time: Option<Box<UseOverTime>>,
     /// Since when the replica stands still, if it does.
     idle_since: Time,
     /// An autoscaler has not brought it yet, or taken it away: it does not even stand still.
@@ -80,9 +85,17 @@ impl ReplicaUse {
             decode_tokens: 0,
             prefill_tokens: Tokens::ZERO,
             waiting_max: 0,
+            over_time: None,
             idle_since: Time::ZERO,
             is_absent: false,
         }
+    }
+
+    /// The same, keeping what it does over time if that is wanted.
+    #[must_use]
+    pub fn kept_over_time(mut self, wanted: bool) -> Self {
+        self.over_time = wanted.then(Box::default);
+        self
     }
 
     /// It is not there up to now, or from now on.
@@ -100,6 +113,9 @@ impl ReplicaUse {
     /// A step began at `at`. Steps are told in order and do not overlap.
     pub fn step(&mut self, at: Time, step: &StepUse) {
         self.idle_until(at);
+        if let Some(over_time) = &mut self.over_time {
+            over_time.step(at, (at + step.span).min(self.window.until), step);
+        }
         let end = at + step.span;
         self.idle_since = end;
         let inside = self.window.overlap(at, end);
@@ -122,7 +138,7 @@ impl ReplicaUse {
 
     /// Steps that do the same began at `at`, one behind the other; `all` of them together hold
     /// `levels` blocks, one after the other, each for some time. `each` gives them one by one, for
-    /// where the window begins or ends among them.
+    /// where the window begins or ends among them, and for who wants them over time.
     pub fn steps(
         &mut self,
         at: Time,
@@ -132,7 +148,7 @@ impl ReplicaUse {
         each: impl Iterator<Item = (Time, StepUse)>,
     ) {
         let end = at + all.span;
-        if self.window.overlap(at, end) != all.span {
+        if self.window.overlap(at, end) != all.span || self.over_time.is_some() {
             each.for_each(|(at, step)| self.step(at, &step));
             return;
         }

@@ -30,6 +30,7 @@ mod output;
 mod style;
 pub mod sweep;
 pub mod table;
+mod timeline;
 
 pub use axis::{Axis, Quantity, Scale};
 

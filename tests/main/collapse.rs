@@ -3,6 +3,7 @@
 //! sweeps of real deployments show it (hit 71 -> 20 %, first token 1.1 -> 71 s from 256 to 512
 //! agents; 86 -> 29 %, 0.9 -> 71 s from 128 to 256 on four replicas).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use tonnage::config::scenario::Scenario;
@@ -45,4 +46,67 @@ fn past_the_knee_a_doubling_takes_half_of_the_hits() {
     // Behind it the cache is gone.
     assert!(past.0 < 0.5 * knee.0, "{knee:?} {past:?}");
     assert!(past.1 > 10.0 * knee.1 && past.2 > 10.0 * knee.2, "{knee:?} {past:?}");
+}
+
+/// The mean hit rates that are drawn of a scenario, by line and place on the axis. `.ci/run` holds
+/// the points to the scenario.
+fn hits(scenario: &str) -> BTreeMap<(String, u32), f64> {
+    let path = root().join("tests/data/collapse").join(scenario).with_extension("csv");
+    let points = csv::Reader::from_path(path).unwrap().into_records().map(Result::unwrap);
+    let hits = points.filter(|point| point[0].starts_with("prefix-cache hit rate"));
+    hits.map(|point| ((point[1].to_owned(), point[2].parse().unwrap()), point[3].parse().unwrap()))
+        .collect()
+}
+
+fn at(hits: &BTreeMap<(String, u32), f64>, line: &str, x: u32) -> f64 {
+    hits[&(line.to_owned(), x)]
+}
+
+#[test]
+fn a_replica_full_of_sessions_loses_most_of_its_hits_within_a_doubling() {
+    let hits = hits("live-sessions");
+    let [few, knee, past] = [40, 60, 120].map(|x| at(&hits, "all calls", x));
+    assert!(knee > 0.95 * few && past < 0.5 * knee, "{few} {knee} {past}");
+}
+
+#[test]
+fn affinity_keeps_its_hits_as_replicas_are_added_and_random_does_not() {
+    let hits = hits("affinity");
+    for replicas in [4, 8, 16] {
+        assert!(at(&hits, "session_affinity", replicas) > 0.95);
+        assert!(at(&hits, "random", replicas) < 0.7 * at(&hits, "session_affinity", replicas));
+    }
+    // Once every replica has room for what it is sent, each further one is a further miss.
+    assert!(at(&hits, "random", 16) < at(&hits, "random", 8));
+    assert!(at(&hits, "random", 8) < at(&hits, "random", 4));
+}
+
+#[test]
+fn pins_that_are_not_shared_lose_hits_as_workers_grow() {
+    let hits = hits("unshared-pins");
+    let workers = [2, 4, 8, 16, 32];
+    assert!(workers.iter().all(|&n| at(&hits, "true", n) == at(&hits, "true", 2)));
+    assert!(workers.windows(2).all(|two| at(&hits, "false", two[1]) < at(&hits, "false", two[0])));
+    assert!(at(&hits, "false", 32) < 0.75 * at(&hits, "true", 32));
+}
+
+#[test]
+fn letting_go_of_busy_replicas_keeps_the_gain_of_affinity_at_high_load() {
+    for scenario in ["replica-lost", "rolling-update"] {
+        let hits = hits(scenario);
+        for replicas in [2, 3, 4, 6, 8] {
+            let (sticky, pinned) =
+                (at(&hits, "sticky", replicas), at(&hits, "session_affinity", replicas));
+            assert!(sticky > pinned - 0.005, "{scenario} {replicas}: {sticky} {pinned}");
+        }
+    }
+    let hits = hits("replica-lost");
+    assert!(at(&hits, "sticky", 2) > at(&hits, "session_affinity", 2) + 0.05);
+}
+
+#[test]
+fn subagents_at_once_take_the_pool_from_each_other() {
+    let hits = hits("fan-out");
+    assert!(at(&hits, "all calls", 8) > 0.98 * at(&hits, "all calls", 1));
+    assert!(at(&hits, "all calls", 32) < 0.7 * at(&hits, "all calls", 1));
 }
