@@ -148,7 +148,7 @@ impl Document {
             if entry.value.is_table() && is_section {
                 continue;
             }
-            if known.contains(&key.as_str()) || free_sections.iter().any(|free| is_free(free)) {
+            if known.contains(&key.as_str()) || free_sections.iter().any(is_free) {
                 continue;
             }
             return Err(self.unknown(key, known));

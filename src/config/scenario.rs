@@ -199,21 +199,10 @@ impl Scenario {
         let gateway = Gateway::read(&mut document)?;
         let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
-        if gateway.is_some() && serving.data_parallel_size > 1 {
-            let text = "a gateway in front of replicas with several ranks is not modelled yet";
-            return Err(document.at("engine.data_parallel_size", Error::new(text)));
-        }
+        refuse_ranks_behind_gateway(&document, gateway.as_ref(), &serving)?;
         let load = read_load(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| read_seconds(&document, key, default);
-        let window = match (document.has("run.window_s"), is_trace) {
-            (false, true) => None,
-            _ => Some(seconds("run.window_s", 7_200.0)?),
-        };
-        if window == Some(Span::ZERO) {
-            let error = Error::found("0", "more than 0 seconds");
-            return Err(document.at("run.window_s", error));
-        }
         let replicas = read_replicas(&document, gateway.as_ref())?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
         let router = router::read_kind(&document)?;
@@ -230,18 +219,13 @@ impl Scenario {
             router,
             routing: Routing::read(&document, router, replicas)?,
             events: faults::read(&document, replicas)?,
-            on_overflow: document
-                .choice(
-                    "fleet.on_overflow",
-                    &[("reject", OnOverflow::Reject), ("compact", OnOverflow::Compact)],
-                )?
-                .unwrap_or(OnOverflow::Reject),
+            on_overflow: read_on_overflow(&document)?,
             load,
             reshape: Reshape::read(&document, is_trace)?,
             open_loop: document.flag("workload.open_loop")?.unwrap_or(false),
             seed: document.whole("run.seed", 0, i64::MAX as u64)?.unwrap_or(1),
             warmup: seconds("run.warmup_s", if is_trace { 0.0 } else { 1_800.0 })?,
-            window,
+            window: read_window(&document, is_trace)?,
             targets: document.texts("slo.targets")?.unwrap_or_default(),
             target_places: document.element_places("slo.targets"),
             max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
@@ -310,6 +294,36 @@ fn read_replicas(document: &Document, gateway: Option<&Gateway>) -> Result<u32> 
         }
         _ => Ok(given.or(named).unwrap_or(1)),
     }
+}
+
+fn read_window(document: &Document, is_trace: bool) -> Result<Option<Span>> {
+    let key = "run.window_s";
+    if is_trace && !document.has(key) {
+        return Ok(None);
+    }
+    let window = read_seconds(document, key, 7_200.0)?;
+    match window == Span::ZERO {
+        true => Err(document.at(key, Error::found("0", "more than 0 seconds"))),
+        false => Ok(Some(window)),
+    }
+}
+
+fn read_on_overflow(document: &Document) -> Result<OnOverflow> {
+    let rules = [("reject", OnOverflow::Reject), ("compact", OnOverflow::Compact)];
+    Ok(document.choice("fleet.on_overflow", &rules)?.unwrap_or(OnOverflow::Reject))
+}
+
+/// A call that is given up must be taken back from the rank that has it, which is not proved yet.
+fn refuse_ranks_behind_gateway(
+    document: &Document,
+    gateway: Option<&Gateway>,
+    serving: &Serving,
+) -> Result<()> {
+    if gateway.is_none() || serving.data_parallel_size == 1 {
+        return Ok(());
+    }
+    let text = "a gateway in front of replicas with several ranks is not modelled yet";
+    Err(document.at("engine.data_parallel_size", Error::new(text)))
 }
 
 fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {

@@ -197,9 +197,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         observer: O,
         alone: Option<&'a AloneTimes>,
     ) -> Self {
-        let from = Time::ZERO + setup.warmup;
-        let until = setup.window.map_or(Time::MAX, |window| from + window);
-        let window = Window { from, until };
+        let window = measured(setup);
         let blocks = usable_blocks(setup);
         let over_time = observer.wants_use_over_time();
         let replica = |_| Replica {
@@ -455,6 +453,11 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
 }
 
 /// Blocks of every replica; without a limit, more than any run takes.
+fn measured(setup: &Setup) -> Window {
+    let from = Time::ZERO + setup.warmup;
+    Window { from, until: setup.window.map_or(Time::MAX, |window| from + window) }
+}
+
 pub(super) fn usable_blocks(setup: &Setup) -> Blocks {
     let blocks = setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)));
     Blocks(blocks.0 * setup.cost.ranks() as u64)

@@ -197,7 +197,7 @@ fn is_regular(config: &GatewayConfig, pattern: &[Deployment]) -> bool {
     let mut like = pattern.to_vec();
     like.sort_by_key(|deployment| deployment.group);
     groups > 0
-        && deployments.len() % groups == 0
+        && deployments.len().is_multiple_of(groups)
         && deployments.chunks(groups).zip(0..).all(|(chunk, replica)| {
             chunk.iter().zip(&like).zip(0..).all(|((deployment, like), group)| {
                 let there = Deployment { replica: ReplicaId(replica), group, ..like.clone() };
@@ -264,8 +264,9 @@ fn read_environment(document: &Document) -> Result<Environment> {
     for key in document.keys().filter(|key| key.starts_with(&prefix)) {
         let value = match document.value(key) {
             Some(toml::Value::String(text)) => text.clone(),
-            Some(value @ (toml::Value::Integer(_) | toml::Value::Float(_))) => value.to_string(),
-            Some(value @ toml::Value::Boolean(_)) => value.to_string(),
+            Some(
+                value @ (toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_)),
+            ) => value.to_string(),
             other => {
                 let found = other.map(ToString::to_string).unwrap_or_default();
                 return Err(document.at(key, Error::found(found, "a text or a number")));

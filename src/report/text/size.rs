@@ -157,7 +157,7 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     let name = fleet_name(figures.replicas, figures.gpus);
     match best.pods {
         Some(pods) => {
-            writeln!(out, "Answer: {name} behind {} meet every target{seeds}.", pods_name(pods))?
+            writeln!(out, "Answer: {name} behind {} meet every target{seeds}.", pods_name(pods))?;
         }
         None => writeln!(out, "Answer: {name} meets every target{seeds}.")?,
     }
@@ -228,7 +228,7 @@ fn pods_name(pods: u32) -> String {
 fn gateway(case: &Case, pods: &Pods, out: &mut dyn Write) -> io::Result<()> {
     match pods.smallest.checked_sub(1).and_then(|below| Some((below, pods.of_number(below)?))) {
         Some((below, fleet)) => {
-            writeln!(out, "  one pod less {} fails: {}", pods_name(below), missed(case, fleet))?
+            writeln!(out, "  one pod less {} fails: {}", pods_name(below), missed(case, fleet))?;
         }
         None => writeln!(out, "  one pod less there is none: a gateway has one")?,
     }

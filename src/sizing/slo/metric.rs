@@ -221,7 +221,7 @@ impl Metric {
             Self::Gateway => "a call's arrival at the gateway to its first attempt at a replica",
             Self::Hit => "prompt tokens found in the prefix cache / prompt tokens",
             Self::Failed => {
-                "calls rejected for their length, or refused or failed for good / calls sent"
+                "calls rejected for their length, refused or failed for good / calls sent"
             }
         }
     }
