@@ -16,8 +16,11 @@ fn replay(more: &[&str]) -> Command {
     run
 }
 
+/// Series, value, and the band around it.
+type Point = (String, f64, Option<(f64, f64)>);
+
 /// A point that is drawn: panel, value, and the least and the most of the replicas.
-fn points(path: &Path) -> Vec<(String, f64, Option<(f64, f64)>)> {
+fn points(path: &Path) -> Vec<Point> {
     let rows = csv::Reader::from_path(path).unwrap().into_records().map(Result::unwrap);
     let point = |row: csv::StringRecord| {
         let band = row[4].parse().ok().zip(row[5].parse().ok());

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn samples_are_counted_up_to_each_bound() {
         let mut samples = LogHistogram::default();
-        [4, 15, 15, 70_000].map(|ms| samples.add(Span::from_millis(ms).0));
+        [4, 15, 15, 70_000].iter().for_each(|&ms| samples.add(Span::from_millis(ms).0));
         let mut text = String::new();
         histogram("x", &samples, &mut text);
         for line in [
