@@ -21,7 +21,7 @@ use super::{Progress, Run, Setup};
 use crate::config::scenario::LoadKind;
 use crate::engine::metrics::EngineMetrics;
 use crate::engine::request::Effect;
-use crate::engine::{Due, Engine};
+use crate::engine::Engine;
 use crate::observe::burst::BurstWatch;
 use crate::observe::members::ScalingUse;
 use crate::observe::records::{CallRecord, CutOff};
@@ -310,11 +310,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             }
             // At one instant steps end first, then clients act, then steps start.
             let client = self.queue.next_at();
-            let engine = self.agenda.first().filter(|(due, _)| match *due {
-                Due::StepEnds(at) => client.is_none_or(|client| at <= client),
-                Due::StepStarts(at) => client.is_none_or(|client| at < client),
-            });
-            if let Some((Due::StepEnds(at) | Due::StepStarts(at), replica)) = engine {
+            if let Some((at, replica)) = self.agenda.first_before(client) {
                 if at >= until {
                     break;
                 }
@@ -337,7 +333,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             && self.queue.len() == self.standing
             && self.live.window.until == Time::MAX
             && self.gate.as_ref().is_none_or(|gate| gate.open == 0)
-            && self.agenda.first().is_none()
+            && self.agenda.is_empty()
     }
 
     fn client_acts(&mut self, progress: &Progress) {
