@@ -31,10 +31,30 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         self.played += 1;
         self.open_max = self.open_max.max(self.plays.len() - self.free_plays.len());
         let open = self.setup.open_loop;
+        let now = start.at;
+        // The call that is dispatched now, as long as it is the only one.
+        let (mut only, mut several) = (None, false);
         for (call, call_plan) in (0u32..).zip(&plan.calls) {
             if open || plan.after(call).is_empty() {
                 let wait = if open { call_plan.offset } else { call_plan.gap };
-                self.push(started + wait, Event::Dispatch { play: place, call });
+                let at = started + wait;
+                if at == now && only.is_none() && !several {
+                    only = Some(call);
+                    continue;
+                }
+                if at == now && let Some(call) = only.take() {
+                    several = true;
+                    self.queue.push(now, Event::Dispatch { play: place, call });
+                }
+                self.queue.push(at, Event::Dispatch { play: place, call });
+            }
+        }
+        if let Some(call) = only {
+            if self.queue.next_at().is_none_or(|next| next > now) {
+                // It would come out of the queue next.
+                self.dispatch(now, place, call);
+            } else {
+                self.queue.push(now, Event::Dispatch { play: place, call });
             }
         }
     }
