@@ -66,6 +66,8 @@ pub struct FastEngine {
     others: Vec<Slot>,
     /// Requests that the batch in flight ends.
     ending: Vec<Slot>,
+    /// How many had joined those in lock step before these ends were foreseen.
+    joined_before: u64,
     /// Requests that were aborted in the running step.
     aborts: Vec<Abort>,
     /// The last of the running list, if its prompt is part-way.
@@ -143,6 +145,7 @@ impl FastEngine {
             joining: Vec::new(),
             others: Vec::new(),
             ending: Vec::new(),
+            joined_before: 0,
             aborts: Vec::new(),
             partial: None,
             skip: None,
@@ -385,10 +388,11 @@ impl Engine for FastEngine {
 
     fn take_runs(&mut self, mut take: impl FnMut(&StepRun, &[Level])) {
         let mut from = 0;
-        for (run, upto) in self.runs.drain(..) {
-            take(&run, &self.levels[from..upto]);
-            from = upto;
+        for (run, upto) in &self.runs {
+            take(run, &self.levels[from..*upto]);
+            from = *upto;
         }
+        self.runs.clear();
         self.levels.clear();
     }
 

@@ -135,12 +135,14 @@ impl<C: BlockCache> Scheduler<C> {
     }
 
     /// Length of the running list.
+    #[inline]
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
     /// Length of the waiting queue.
+    #[inline]
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -557,10 +559,12 @@ impl<C: BlockCache> Scheduler<C> {
         }
     }
 
+    #[inline]
     pub(super) fn state_mut(&mut self, slot: Slot) -> &mut State<C::Held> {
         self.table[slot as usize].as_mut().expect("the slot is taken")
     }
 
+    #[inline]
     pub(super) fn state(&self, slot: Slot) -> &State<C::Held> {
         self.table[slot as usize].as_ref().expect("the slot is taken")
     }

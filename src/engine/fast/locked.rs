@@ -94,6 +94,7 @@ impl FastEngine {
     /// Those that the batch in flight ends need no further step, if their end is foreseen.
     fn foresee_ends(&mut self) {
         self.lock.ending(self.running.tick, &mut self.ending);
+        self.joined_before = self.lock.joined();
         for at in 0..self.ending.len() {
             let slot = self.ending[at];
             if !self.lock.member(slot).foreseen {
@@ -267,10 +268,13 @@ impl FastEngine {
                     computed += 1;
                     self.queued.ghosts += 1;
                 }
+                // Up to here it alone wrote what it wrote.
                 self.lock.remove(slot);
                 self.forget_writer(slot);
+            } else if self.joined_before != self.lock.joined() {
+                // Since its end was foreseen, others may have begun to write the same.
+                self.label_before(slot, end);
             }
-            self.label_before(slot, end);
             self.set_blocks(slot, computed, end);
             let state = self.scheduler.state(slot);
             effects.push(Effect::Finished {
@@ -302,8 +306,10 @@ impl FastEngine {
     /// What must be known before the output of a row is taken in. A stop token may end a request
     /// that has just joined: the next batch holds it for nothing.
     pub(super) fn before_row_ends(&mut self, slot: Slot) {
-        self.label_before(slot, self.scheduler.state(slot).computed);
-        if self.lock.is_member(slot) && self.scheduler.next_output_ends(slot) {
+        if !self.lock.is_member(slot) {
+            // A member alone writes what it writes.
+            self.label_before(slot, self.scheduler.state(slot).computed);
+        } else if self.scheduler.next_output_ends(slot) {
             let computed = self.lock.computed(slot) + 1;
             self.set_blocks(slot, computed, 0);
             self.lock.remove(slot);

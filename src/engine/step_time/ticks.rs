@@ -22,9 +22,16 @@ impl Ticks {
     }
 
     /// Whole nanoseconds in it.
+    #[inline]
     #[must_use]
     pub fn whole(self) -> Span {
         Span((self.0 >> FRACTION_BITS) as u64)
+    }
+
+    /// What is left of it behind these.
+    #[inline]
+    fn rest(self) -> Carry {
+        Carry(self.0 as u64 & ((1 << FRACTION_BITS) - 1))
     }
 }
 
@@ -41,10 +48,11 @@ impl Default for Carry {
 
 impl Carry {
     /// The span of the next step.
+    #[inline]
     pub fn step(&mut self, ticks: Ticks) -> Span {
-        let series = Series { rest: *self, first: ticks, slope: Ticks(0) };
-        *self = series.rest_after(1);
-        series.sum(1)
+        let all = Ticks(u128::from(self.0) + ticks.0);
+        *self = all.rest();
+        all.whole()
     }
 }
 
@@ -60,6 +68,7 @@ pub struct Series {
 }
 
 impl Series {
+    #[inline]
     fn exact(&self, steps: u64) -> u128 {
         let sum = match (u64::try_from(self.first.0), u64::try_from(self.slope.0)) {
             // Nearly always: below four seconds a step. Short products are much faster.
@@ -97,7 +106,7 @@ impl Series {
     /// What is carried on behind its first `steps` steps.
     #[must_use]
     pub fn rest_after(&self, steps: u64) -> Carry {
-        Carry(self.exact(steps) as u64 & ((1 << FRACTION_BITS) - 1))
+        Ticks(self.exact(steps)).rest()
     }
 
     /// The same steps without the first ones.
