@@ -70,16 +70,15 @@ pub struct Series {
 impl Series {
     #[inline]
     fn exact(&self, steps: u64) -> u128 {
-        let sum = match (u64::try_from(self.first.0), u64::try_from(self.slope.0)) {
+        let is_short = (self.first.0 | self.slope.0) >> 64 == 0 && steps < 1 << 31;
+        let sum = if is_short {
             // Nearly always: below four seconds a step. Short products are much faster.
-            (Ok(first), Ok(slope)) if steps < 1 << 31 => {
-                let pairs = steps * steps.saturating_sub(1) / 2;
-                u128::from(steps) * u128::from(first) + u128::from(pairs) * u128::from(slope)
-            }
-            _ => {
-                let pairs = u128::from(steps) * u128::from(steps.saturating_sub(1)) / 2;
-                u128::from(steps) * self.first.0 + pairs * self.slope.0
-            }
+            let pairs = steps * steps.saturating_sub(1) / 2;
+            let (first, slope) = (self.first.0 as u64, self.slope.0 as u64);
+            u128::from(steps) * u128::from(first) + u128::from(pairs) * u128::from(slope)
+        } else {
+            let pairs = u128::from(steps) * u128::from(steps.saturating_sub(1)) / 2;
+            u128::from(steps) * self.first.0 + pairs * self.slope.0
         };
         u128::from(self.rest.0) + sum
     }
