@@ -4,9 +4,10 @@
 //! decode are [in lock step](lockstep): a step costs the same however many they are. And while
 //! nothing changes, [many steps are one](skip).
 //!
-//! Where lock step does not fit (somebody is preempted, the budget does not reach all, prompts are
-//! capped, two requests write the same content), the engine takes the step request by request, by
-//! the reference's own scheduler, and goes back to lock step as soon as it can.
+//! Where [blocks run short](short), the last ones leave lock step. Where lock step does not fit
+//! (somebody is preempted by priority, the budget does not reach all, prompts are capped, two
+//! requests write the same content), the engine takes the step request by request, by the
+//! reference's own scheduler, and goes back to lock step as soon as it can.
 
 use super::batch::{Batch, Output, Row, Slot};
 use super::config::EngineConfig;
@@ -28,6 +29,7 @@ mod locked;
 mod lockstep;
 mod lookup;
 mod prices;
+mod short;
 mod skip;
 mod skipping;
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, SegmentId, Time, Tokens};
 
 pub(super) mod abort;
+mod outgrown;
 
 #[derive(Debug)]
 pub(super) struct State<H> {
@@ -299,8 +300,8 @@ impl<C: BlockCache> Scheduler<C> {
         budget: &mut u64,
         batch: &mut Batch,
     ) -> bool {
-        let needed = Tokens(self.state(slot).computed + tokens);
-        let needed = needed.blocks_ceil(self.config.block_size);
+        let upto = Tokens(self.state(slot).computed + tokens);
+        let needed = upto.blocks_ceil(self.config.block_size);
         let held = C::held_blocks(&self.state(slot).blocks);
         while needed.saturating_sub(held) > self.kv.free_blocks() {
             let victim = self.victim();
@@ -315,12 +316,7 @@ impl<C: BlockCache> Scheduler<C> {
             }
             self.preempt(victim, batch);
             if victim == slot {
-                let state = self.state(slot);
-                let all = needed + self.config.window_blocks;
-                // What is in flight may still turn out to be its end.
-                if all > self.kv.blocks() && state.in_flight == 0 {
-                    batch.outgrown = Some((state.request.id, all));
-                }
+                self.note_outgrown(slot, upto, batch);
                 return false;
             }
         }
@@ -336,7 +332,7 @@ impl<C: BlockCache> Scheduler<C> {
         victim.expect("somebody runs, since somebody asks")
     }
 
-    fn preempt(&mut self, slot: Slot, batch: &mut Batch) {
+    pub(super) fn preempt(&mut self, slot: Slot, batch: &mut Batch) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         self.kv.release(&mut state.blocks);
         self.kv.release(&mut state.window);

@@ -85,10 +85,7 @@ impl FastEngine {
         else {
             return false;
         };
-        if !self.serve_running(budget, target) {
-            return false;
-        }
-        true
+        self.serve_running(budget, in_flight, target)
     }
 
     /// Those that the batch in flight ends need no further step, if their end is foreseen.
@@ -172,8 +169,14 @@ impl FastEngine {
         }
     }
 
-    /// Serves the running list, then the queue. False, with nothing decided, if blocks are short.
-    fn serve_running(&mut self, mut budget: u64, target: &mut FastBatch) -> bool {
+    /// Serves the running list, then the queue. False, with nothing decided, if blocks are short and
+    /// that does not go in lock step.
+    fn serve_running(
+        &mut self,
+        mut budget: u64,
+        in_flight: bool,
+        target: &mut FastBatch,
+    ) -> bool {
         let members = self.lock.blocks_now();
         let chunk = self.partial.filter(|_| budget > 0).map(|slot| {
             let state = self.scheduler.state(slot);
@@ -186,7 +189,11 @@ impl FastEngine {
             Tokens(computed + tokens).blocks_ceil(block_size).saturating_sub(held)
         });
         if Blocks(members) + needed > self.scheduler.kv.free_blocks() {
-            return false;
+            let goes = self.can_serve_short();
+            if goes {
+                self.serve_short(in_flight, target);
+            }
+            return goes;
         }
         self.scheduler.kv.take(members);
         target.members = self.lock.count();
@@ -321,33 +328,9 @@ impl FastEngine {
     /// Leaves lock step: everything is in the scheduler's state again, as if its own steps had
     /// brought it there.
     pub(super) fn unlock(&mut self, in_flight: bool) {
-        let tick = self.lock.tick;
-        let flying = u64::from(in_flight);
         let mut rows = std::mem::take(&mut self.rows);
         for at in 0..self.scheduler.running.len() {
-            let slot = self.scheduler.running[at];
-            if self.lock.is_member(slot) {
-                let member = self.lock.member(slot);
-                if member.since + 1 == tick {
-                    continue;
-                }
-                let computed = self.lock.computed(slot);
-                self.set_blocks(slot, computed, computed - flying);
-                let last_update = self.last_update;
-                let state = self.scheduler.state_mut(slot);
-                state.computed = computed;
-                state.in_flight = flying;
-                state.outputs = member.outputs + (tick - 1 - flying - member.since);
-                state.last_output = last_update;
-            } else if self.ending.contains(&slot) {
-                let last_update = self.last_update;
-                self.scheduler.state_mut(slot).last_output = last_update;
-            } else {
-                continue;
-            }
-            if in_flight {
-                rows.push(self.row_in_flight(slot));
-            }
+            rows.extend(self.leave(self.scheduler.running[at], in_flight));
         }
         rows.append(&mut self.running.batch.rows);
         self.rows = std::mem::replace(&mut self.running.batch.rows, rows);
@@ -356,6 +339,31 @@ impl FastEngine {
         self.joining.clear();
         self.ending.clear();
         self.lock.clear();
+    }
+
+    /// Everything of a request is in the scheduler's state again. If it decodes in the batch in
+    /// flight, the row of it.
+    pub(super) fn leave(&mut self, slot: Slot, in_flight: bool) -> Option<Row> {
+        let (tick, flying) = (self.lock.tick, u64::from(in_flight));
+        let last_update = self.last_update;
+        if self.lock.is_member(slot) {
+            let member = self.lock.member(slot);
+            if member.since + 1 == tick {
+                return None;
+            }
+            let computed = self.lock.computed(slot);
+            self.set_blocks(slot, computed, computed - flying);
+            let state = self.scheduler.state_mut(slot);
+            state.computed = computed;
+            state.in_flight = flying;
+            state.outputs = member.outputs + (tick - 1 - flying - member.since);
+            state.last_output = last_update;
+        } else if self.ending.contains(&slot) {
+            self.scheduler.state_mut(slot).last_output = last_update;
+        } else {
+            return None;
+        }
+        in_flight.then(|| self.row_in_flight(slot))
     }
 
     /// A former member's part of the batch in flight.

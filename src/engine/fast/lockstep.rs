@@ -273,14 +273,17 @@ impl LockStep {
     /// by how many ticks later, and how many. No more ticks than a cycle has.
     pub(super) fn each_taken(&self, tick: u64, ticks: u64, mut taken: impl FnMut(u64, u64)) {
         debug_assert!(ticks <= self.block_size, "a cycle, but {ticks} ticks");
-        let (last, first) = self.phases.split_at(self.remainder(tick) + 1);
         // From tick to tick the remainder falls by one.
-        let phases = last.iter().rev().chain(first.iter().rev());
-        (0..ticks).zip(phases).for_each(|(later, &phase)| {
-            if phase > 0 {
-                taken(later, u64::from(phase));
+        let (last, first) = self.phases.split_at(self.remainder(tick) + 1);
+        let mut later = 0;
+        for phases in [last, first] {
+            for &phase in phases.iter().rev().take((ticks - later) as usize) {
+                if phase > 0 {
+                    taken(later, u64::from(phase));
+                }
+                later += 1;
             }
-        });
+        }
     }
 
     /// The most blocks that members may take in the next `ticks` schedulings.
