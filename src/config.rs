@@ -15,6 +15,7 @@ pub mod litellm;
 pub mod memory;
 pub mod model_config;
 pub mod models;
+pub mod pools;
 pub mod precision;
 pub mod presets;
 pub mod prices;

@@ -11,8 +11,8 @@ use toml::de::{DeTable, DeValue};
 use crate::diag::{Error, Place, Result};
 
 /// Sections whose keys are the user's own names.
-const OWN_NAMES: [&str; 5] =
-    ["models.", "prices.", "profile.", "gateway.environment.", "gateway.limits."];
+const OWN_NAMES: [&str; 6] =
+    ["models.", "pools.", "prices.", "profile.", "gateway.environment.", "gateway.limits."];
 /// Sections whose keys are never meant by their name alone: they have names of other sections.
 const FULL_NAMES: [&str; 2] = ["gateway.", "autoscale."];
 

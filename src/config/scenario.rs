@@ -15,6 +15,7 @@ use super::faults::{self, FleetEvent};
 use super::gateway::read::{self as gateway, Gateway};
 use super::generated::{self, Generated};
 pub use super::keys::KEYS;
+use super::pools::{self, Pool};
 use super::prices;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 pub use super::router::RouterKind;
@@ -35,6 +36,7 @@ const FREE_SECTIONS: &[&str] = &[
     generated::SECTION,
     gateway::ENVIRONMENT,
     gateway::LIMITS,
+    pools::SECTION,
 ];
 
 /// Keys with an option of their own on the command line.
@@ -56,8 +58,12 @@ pub struct Scenario {
     pub serving: Serving,
     /// Multipliers of its step time, fitted to measurements.
     pub calibration: Option<Calibration>,
-    /// Engines behind the router.
+    /// Engines behind the router, or in all pools together.
     pub replicas: u32,
+    /// Parts of the fleet with calls of their own; none if every replica is there for every call.
+    pub pools: Vec<Pool>,
+    /// Where each of them stands.
+    pub pool_places: Vec<Place>,
     /// The gateway, which then routes the calls.
     pub gateway: Option<Gateway>,
     /// What makes its pods and the replicas more and fewer.
@@ -191,6 +197,7 @@ impl Scenario {
         }
         forget_other_kinds(&mut document);
         router::forget_other_routers(&mut document);
+        pools::forget_other_routers(&mut document);
         forget_gateway(&mut document);
         serving::refuse_unmodelled_tables(&document)?;
         document.check_keys(&settable, FREE_SECTIONS)?;
@@ -203,9 +210,13 @@ impl Scenario {
         let load = read_load(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| read_seconds(&document, key, default);
-        let replicas = read_replicas(&document, gateway.as_ref())?;
+        let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
+        let replicas = match &pools[..] {
+            [] => read_replicas(&document, gateway.as_ref())?,
+            pools => pools.iter().map(|pool| pool.replicas).sum(),
+        };
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
-        let router = router::read_kind(&document)?;
+        let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
         Ok(Self {
@@ -217,8 +228,10 @@ impl Scenario {
             replicas,
             autoscale: Autoscale::read(&document, pods, replicas)?,
             router,
-            routing: Routing::read(&document, router, replicas)?,
-            events: faults::read(&document, replicas)?,
+            routing: Routing::of_fleet(&document, router, replicas)?,
+            events: faults::read(&document, replicas, &pools)?,
+            pools,
+            pool_places,
             on_overflow: read_on_overflow(&document)?,
             load,
             reshape: Reshape::read(&document, is_trace)?,
@@ -252,7 +265,13 @@ impl Scenario {
     /// How calls are routed, in one line.
     #[must_use]
     pub fn router_name(&self) -> String {
-        let Some(gateway) = &self.gateway else { return self.router.name().to_owned() };
+        let Some(gateway) = &self.gateway else {
+            let of_pool = |pool: &Pool| format!("{} in {}", pool.router.name(), pool.name);
+            return match &self.pools[..] {
+                [] => self.router.name().to_owned(),
+                pools => pools.iter().map(of_pool).collect::<Vec<_>>().join(", "),
+            };
+        };
         let routing = &gateway.config().routing;
         let affinity = if routing.session_affinity { " with session_affinity" } else { "" };
         format!("{}{affinity}, in the gateway", routing.strategy)

@@ -46,6 +46,7 @@ fn alone(setup: &Setup) -> Setup {
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
         events: Vec::new(),
+        pools: Vec::new(),
         limits: Limits::default(),
         client: Client { max_retries: 0, retry_base: Span::ZERO, retry_max: Span::ZERO },
         load,
