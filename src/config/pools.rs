@@ -94,6 +94,19 @@ pub struct Overflow {
     pub calls: u64,
 }
 
+impl Pool {
+    /// Whether calls of one session may go to several replicas for its sake. A session's calls are
+    /// taken to be of one tenant and one profile.
+    #[must_use]
+    pub fn scatters(&self) -> bool {
+        let by_call = match &self.takes {
+            Takes::Calls(rules) => rules.kind.is_some() || !rules.models.is_empty(),
+            Takes::Rest => false,
+        };
+        by_call || self.overflow.is_some() || self.router != RouterKind::SessionAffinity
+    }
+}
+
 /// The replica with which each pool begins.
 pub fn firsts(pools: &[Pool]) -> impl Iterator<Item = u32> + '_ {
     pools.iter().scan(0, |next, pool| {

@@ -97,7 +97,7 @@ mod tests {
 
     fn pins(size: u64, workers: u64, shared: bool) -> PinTables {
         let ttl = Span::from_secs(3_600);
-        PinTables::new(&Pins { size, ttl, workers, shared }, 1)
+        PinTables::new(&Pins { size, ttl, workers, shared }, 1, 0)
     }
 
     /// The share of calls of sessions that find their pin, in random order.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Case, OPEN_LOOP, check_models, read_targets};
+use super::{Case, OPEN_LOOP, check_models, pools, read_targets};
 use crate::config::autoscale::Scaling;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, LoadKind, Scenario};
@@ -72,6 +72,8 @@ impl Case {
         }
         let calls = trace.sessions.iter().flat_map(|session| &session.calls);
         check_models(&scenario, calls.map(|call| &*call.model).collect())?;
+        pools::check_names(&scenario, &self.workload.names)?;
+        pools::check_homes(&scenario, &self.workload)?;
         let setup = Setup { every_step: self.setup.every_step, ..Setup::of(&scenario)? };
         let of_trace = self.notes.iter().filter(|note| *note != OPEN_LOOP).cloned();
         let open_loop = scenario.open_loop.then(|| OPEN_LOOP.to_owned());
