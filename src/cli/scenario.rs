@@ -243,9 +243,9 @@ impl Written<'_> {
 pub fn help() -> String {
     let width = KEYS.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let keys = KEYS.iter().map(|(key, meaning)| format!("  {key:width$}  {meaning}\n"));
-    let pools = pools::FIELDS.iter().map(|(field, meaning)| {
-        format!("  {:width$}  {meaning}\n", format!("pools.NAME.{field}"))
-    });
+    let pools = pools::FIELDS
+        .iter()
+        .map(|(field, meaning)| format!("  {:width$}  {meaning}\n", format!("pools.NAME.{field}")));
     let metrics = Metric::ALL
         .iter()
         .map(|metric| format!("  {:18} {}\n", metric.name(), metric.definition()));

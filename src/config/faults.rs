@@ -14,8 +14,7 @@ pub(super) const KEY: &str = "events";
 /// A hundred years: a longer time is a slip.
 const MAX_SECONDS: f64 = 3.2e9;
 /// The keys of one event.
-const FIELDS: [&str; 7] =
-    ["at_s", "kind", "pool", "replica", "restart_s", "start_s", "drain_s"];
+const FIELDS: [&str; 7] = ["at_s", "kind", "pool", "replica", "restart_s", "start_s", "drain_s"];
 
 /// Something that happens to the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,11 +112,7 @@ pub fn numbered_through(events: &[FleetEvent], pools: &[Pool]) -> Result<Vec<Fle
 ///
 /// # Errors
 /// The first that is none, or that cannot happen to a fleet of so many replicas in these pools.
-pub(super) fn read(
-    document: &Document,
-    replicas: u32,
-    pools: &[Pool],
-) -> Result<Vec<FleetEvent>> {
+pub(super) fn read(document: &Document, replicas: u32, pools: &[Pool]) -> Result<Vec<FleetEvent>> {
     let Some(value) = document.value(KEY) else { return Ok(Vec::new()) };
     let tables = value.as_array().filter(|list| list.iter().all(Value::is_table));
     let Some(tables) = tables else {
@@ -248,9 +243,8 @@ impl One<'_> {
     /// What happened to its replica before must leave it possible.
     fn check_history(&self, event: &FleetEvent, others: &[FleetEvent]) -> Result<()> {
         let Some(replica) = event.replica() else { return Ok(()) };
-        let same = |other: &&FleetEvent| {
-            (other.replica(), other.pool) == (Some(replica), event.pool)
-        };
+        let same =
+            |other: &&FleetEvent| (other.replica(), other.pool) == (Some(replica), event.pool);
         let of_it = others.iter().filter(same);
         for other in of_it {
             let (first, second) =

@@ -235,9 +235,13 @@ fn check_together(document: &Document, pools: &[Pool]) -> Result<()> {
         };
         let text = match pool.takes {
             Takes::Rest => format!("pool {} takes the rest already", other.name),
-            Takes::Calls(_) => format!("pool {} takes the same calls, and stands before", other.name),
+            Takes::Calls(_) => {
+                format!("pool {} takes the same calls, and stands before", other.name)
+            }
         };
-        return Err(Error::new(text).at_place(&place(document, &pool.name)).in_field(section(&pool.name)));
+        return Err(Error::new(text)
+            .at_place(&place(document, &pool.name))
+            .in_field(section(&pool.name)));
     }
     let all: u64 = pools.iter().map(|pool| u64::from(pool.replicas)).sum();
     if all > MAX_REPLICAS {
@@ -307,7 +311,9 @@ impl Reader<'_> {
             }
             let of_engine = format!("engine.{field}");
             let error = match KEYS.iter().any(|(key, _)| *key == of_engine) {
-                true => Error::new("all pools have the same engine: other engines in one fleet are not modelled"),
+                true => Error::new(
+                    "all pools have the same engine: other engines in one fleet are not modelled",
+                ),
                 false => Error::unknown("key", field, known()),
             };
             return Err(self.document.at(full, error));
@@ -355,9 +361,7 @@ impl Reader<'_> {
             let kind = router::read_kind(self.document, &own)?;
             return Ok((kind, Routing::read(self.document, &section, &own, kind, replicas)?));
         }
-        if let Some(key) =
-            router::keys(&section(self.name)).find(|key| self.document.has(key))
-        {
+        if let Some(key) = router::keys(&section(self.name)).find(|key| self.document.has(key)) {
             let text = format!("only goes with {own}: without it the pool has the fleet's router");
             return Err(self.document.at(&key, Error::new(text)));
         }

@@ -264,9 +264,7 @@ impl Routing {
             },
             release: if says_when { release } else { default.release },
             weights: read_weights(&keys, replicas)?,
-            latency: document
-                .choice(&keys.key("latency"), &latencies)?
-                .unwrap_or(default.latency),
+            latency: document.choice(&keys.key("latency"), &latencies)?.unwrap_or(default.latency),
         })
     }
 }

@@ -101,14 +101,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         (fit, path)
     }
 
-    fn new_request(
-        &mut self,
-        now: Time,
-        play: u32,
-        call: u32,
-        fit: &Fit,
-        pool: u16,
-    ) -> RequestId {
+    fn new_request(&mut self, now: Time, play: u32, call: u32, fit: &Fit, pool: u16) -> RequestId {
         let state = &self.plays[play as usize];
         let record = CallRecord {
             play: state.number,

@@ -3,10 +3,10 @@
 //! A fleet without pools is one pool that takes everything. Outside of here replicas are numbered
 //! through; the router of a pool knows its own ones only, from 0 on.
 
+use super::Setup;
 use super::router::loads::Sent;
 use super::router::{Answer, Ask, Router};
 use super::workload::{CallPlan, Names, SessionPlan};
-use super::Setup;
 use crate::config::pools::{Kind, Overflow, Pool, Rules, Takes, firsts};
 use crate::config::router::Routing;
 use crate::trace::record::Name;
@@ -30,10 +30,6 @@ struct Part {
 impl Part {
     fn own(&self, replica: ReplicaId) -> ReplicaId {
         ReplicaId(replica.0 - self.first)
-    }
-
-    fn of_all(&self, replica: ReplicaId) -> ReplicaId {
-        ReplicaId(replica.0 + self.first)
     }
 }
 
@@ -199,9 +195,10 @@ impl Homes {
 
     /// The pool of a call; none if no pool takes it.
     pub fn of(&mut self, call: &CallPlan, names: &Names) -> Option<u16> {
-        let taken = self.rules.iter_mut().find_map(|(pool, matcher)| {
-            matcher.takes(call, names).then_some(*pool)
-        });
+        let taken = self
+            .rules
+            .iter_mut()
+            .find_map(|(pool, matcher)| matcher.takes(call, names).then_some(*pool));
         taken.or(self.rest)
     }
 }

@@ -74,7 +74,13 @@ impl Rows {
             row.0.extend_from_slice(header.as_bytes());
             row
         };
-        Self { calls: with_header(CALLS), tasks: with_header(TASKS), files, progress, pools: Vec::new() }
+        Self {
+            calls: with_header(CALLS),
+            tasks: with_header(TASKS),
+            files,
+            progress,
+            pools: Vec::new(),
+        }
     }
 
     /// The same with columns for the pools of these names, if there are any.

@@ -114,8 +114,7 @@ impl Lever {
     /// A key with which other work would be done, or under other conditions.
     pub fn of_axes(axes: &[Axis], scenario: &Scenario) -> Result<Vec<Self>> {
         let is_size = |key: &str| key == "fleet.replicas" || candidates::is_pool_size(key);
-        let of_fleet: Vec<Axis> =
-            axes.iter().filter(|axis| !is_size(&axis.key)).cloned().collect();
+        let of_fleet: Vec<Axis> = axes.iter().filter(|axis| !is_size(&axis.key)).cloned().collect();
         candidates::check(&of_fleet, scenario.one_price)?;
         let lever = |axis: &Axis, value: usize, text: &str| Self {
             name: format!("{} {text}", axis.key.rsplit('.').next().unwrap_or(&axis.key)),

@@ -88,7 +88,8 @@ impl PoolSizes {
     #[must_use]
     pub fn failing_above_answer(&self) -> Vec<&Sizes> {
         let Some(smallest) = &self.smallest else { return Vec::new() };
-        let is_above = |sizes: &Sizes| sizes.iter().zip(smallest).all(|(size, least)| size >= least);
+        let is_above =
+            |sizes: &Sizes| sizes.iter().zip(smallest).all(|(size, least)| size >= least);
         let failing = self.tried.iter().filter(|(sizes, fleet)| is_above(sizes) && !fleet.met());
         failing.map(|(sizes, _)| sizes).collect()
     }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use comfy_table::Cell;
 
 use super::{
-    fleet_name, header, measured, percent, pools, percent_or_dash, right, short, short_or_dash, table,
-    trust,
+    fleet_name, header, measured, percent, percent_or_dash, pools, right, short, short_or_dash,
+    table, trust,
 };
 use crate::sizing::capacity::{BEND, Capacity, Unit};
 use crate::sizing::case::Case;

@@ -49,8 +49,16 @@ pub(super) fn sizes(figures: &Figures) -> String {
 /// A row for each pool.
 pub(super) fn table(pools: &[PoolFigures]) -> Table {
     let columns = [
-        "pool", "replicas", "calls", "failed", "spilled", "taken in", "hit", "ttft p95, s",
-        "KV p95", "idle",
+        "pool",
+        "replicas",
+        "calls",
+        "failed",
+        "spilled",
+        "taken in",
+        "hit",
+        "ttft p95, s",
+        "KV p95",
+        "idle",
     ];
     let mut table = super::table(&columns);
     for pool in pools {

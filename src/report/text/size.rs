@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use comfy_table::Cell;
 
 use super::{
-    fleet_name, formulas, grouped, header, measured, pools, percent, percent_or_dash, right, short,
+    fleet_name, formulas, grouped, header, measured, percent, percent_or_dash, pools, right, short,
     short_or_dash, table, trust,
 };
 use crate::sizing::bands::{Band, Bands};
