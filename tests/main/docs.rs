@@ -11,6 +11,7 @@ use clap::error::ErrorKind;
 use serde_json::Value;
 use tempfile::TempDir;
 use tonnage::cli::Cli;
+use tonnage::config::pools::FIELDS as POOL_FIELDS;
 use tonnage::config::scenario::{KEYS, Scenario};
 use tonnage::config::serving::UNMODELLED;
 use tonnage::fleet::Progress;
@@ -105,6 +106,9 @@ fn every_key_of_a_scenario_is_explained() {
     let page = Page::named("scenario.md");
     page.has_all(KEYS.iter().map(|(key, _)| *key));
     page.has_all(UNMODELLED.iter().map(|flag| flag.key));
+    let pools: Vec<String> =
+        POOL_FIELDS.iter().map(|(field, _)| format!("pools.NAME.{field}")).collect();
+    page.has_all(pools.iter().map(String::as_str));
 }
 
 #[test]

@@ -451,3 +451,68 @@ fn the_sizes_agree_with_trying_every_pair() {
         }
     }
 }
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A row of the table in `docs/pools.md`: what the scenario gives with these keys.
+fn row(name: &str, scenario: &str, set: &[&str]) -> String {
+    const TARGETS: [&str; 5] = [
+        "p95 ttft[profile=chat] <= 0.2 s",
+        "p90 interactivity[profile=chat] >= 1 tok/s",
+        "p95 ttft[profile=copilot] <= 5 s",
+        "p90 interactivity[profile=copilot] >= 1 tok/s",
+        "hit[profile=copilot] >= 1 %",
+    ];
+    let mut args = vec!["replay", scenario, "--json"];
+    TARGETS.iter().for_each(|target| args.extend(["--slo", target]));
+    set.iter().for_each(|set| args.extend(["--set", set]));
+    let fleet = &answer(root(), &args)["fleet"];
+    let values: BTreeMap<&str, f64> = fleet["targets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["target"].as_str().unwrap(), one["value"].as_f64().unwrap()))
+        .collect();
+    let [chat, rate, code, code_rate, hit] = TARGETS.map(|target| values[target]);
+    let idle = fleet["figures"]["gpu"]["idle"].as_f64().unwrap();
+    format!(
+        "| {name} | {chat:.2} s | {rate:.0} | {code:.1} s | {code_rate:.0} | {:.1} % | {:.0} % |",
+        100.0 * hit,
+        100.0 * idle
+    )
+}
+
+/// The figures of the page are those of the scenarios that it names.
+#[test]
+fn the_page_tells_what_pools_give() {
+    const TOGETHER: &str = "scenarios/pools/shared.toml";
+    const APART: &str = "scenarios/pools/human-and-agents.toml";
+    let lent = |calls| format!("pools.agents.overflow_calls={calls}");
+    let spills = |name: &str, calls| {
+        row(name, APART, &["pools.agents.overflow=human", &lent(calls)])
+    };
+    let rows = [
+        row("together, `session_affinity`", TOGETHER, &["router=session_affinity"]),
+        row("together, `sticky`", TOGETHER, &[]),
+        row("apart, 1 and 3", APART, &[]),
+        row("apart, 2 and 2", APART, &["pools.human.replicas=2", "pools.agents.replicas=2"]),
+        spills("agents spill from 12 calls on", 12),
+        spills("agents spill from 8 calls on", 8),
+        spills("agents spill from 4 calls on", 4),
+    ];
+    let page = fs::read_to_string(root().join("docs/pools.md")).unwrap();
+    let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(*row)).collect();
+    assert!(missing.is_empty(), "docs/pools.md lacks\n{}", rows.join("\n"));
+    for (scenario, said) in [
+        (TOGETHER, "Answer: 5 replicas (5 GPUs) meets every target."),
+        (APART, "Answer: 4 replicas (4 GPUs), 1 in human, 3 in agents, meets every target."),
+    ] {
+        let args = ["size", scenario, "--set", "size.step_time_band=0"];
+        let output = tonnage(root(), &args).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().any(|line| line == said), "{text}");
+        assert!(page.contains(said), "docs/pools.md lacks {said}");
+    }
+}
