@@ -54,6 +54,19 @@ pub struct Pool {
     pub lends: bool,
 }
 
+/// Where a pool and its lists stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolPlaces {
+    /// The first of its keys.
+    pub first: Place,
+    /// Its list of models.
+    pub models: Place,
+    /// Its list of tenants.
+    pub tenants: Place,
+    /// Its list of profiles.
+    pub profiles: Place,
+}
+
 /// Which calls are a pool's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Takes {
@@ -132,7 +145,7 @@ pub(super) fn forget_other_routers(document: &mut Document) {
 pub(super) fn read(
     document: &Document,
     gateway: Option<&Gateway>,
-) -> Result<(Vec<Pool>, Vec<Place>)> {
+) -> Result<(Vec<Pool>, Vec<PoolPlaces>)> {
     let names = names(document)?;
     if names.is_empty() {
         return Ok((Vec::new(), Vec::new()));
@@ -141,7 +154,14 @@ pub(super) fn read(
     let readers = names.iter().map(|name| Reader { document, name, names: &names });
     let pools = readers.map(|reader| reader.pool()).collect::<Result<Vec<_>>>()?;
     check_together(document, &pools)?;
-    let places = names.iter().map(|name| place(document, name)).collect();
+    let of_list = |name: &str, list| document.at(&key(name, list), Error::new("")).place().clone();
+    let places = |name: &String| PoolPlaces {
+        first: place(document, name),
+        models: of_list(name, "models"),
+        tenants: of_list(name, "tenants"),
+        profiles: of_list(name, "profiles"),
+    };
+    let places = names.iter().map(places).collect();
     Ok((pools, places))
 }
 

@@ -15,7 +15,7 @@ use super::faults::{self, FleetEvent};
 use super::gateway::read::{self as gateway, Gateway};
 use super::generated::{self, Generated};
 pub use super::keys::KEYS;
-use super::pools::{self, Pool};
+use super::pools::{self, Pool, PoolPlaces};
 use super::prices;
 use super::reshape::{OF_RECORDED_STARTS, Reshape};
 pub use super::router::RouterKind;
@@ -63,7 +63,7 @@ pub struct Scenario {
     /// Parts of the fleet with calls of their own; none if every replica is there for every call.
     pub pools: Vec<Pool>,
     /// Where each of them stands.
-    pub pool_places: Vec<Place>,
+    pub pool_places: Vec<PoolPlaces>,
     /// The gateway, which then routes the calls.
     pub gateway: Option<Gateway>,
     /// What makes its pods and the replicas more and fewer.

@@ -255,7 +255,7 @@ impl Case {
     /// What adds up figures and targets of this case.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        Tally::new(&self.targets).with_pools(self.setup.pools.len())
+        Tally::new(&self.targets).with_pools(&self.setup.pools)
     }
 
     /// Measures a run and judges it by the targets.
@@ -294,11 +294,13 @@ pub(super) fn read_targets(scenario: &Scenario, given: &[String]) -> Result<Vec<
             Some(column) => Slo::parse_at_column(text, column + 1),
             None => Slo::parse(text).map_err(Error::without_place),
         };
-        let checked = parsed.and_then(|slo| match slo.metric {
-            Metric::Gateway if scenario.gateway.is_none() => {
-                Err(Error::new("there is no gateway to spend time in: only goes with [gateway]"))
+        let checked = parsed.and_then(|slo| {
+            if slo.metric == Metric::Gateway && scenario.gateway.is_none() {
+                let text = "there is no gateway to spend time in: only goes with [gateway]";
+                return Err(Error::new(text));
             }
-            _ => Ok(slo),
+            pools::check_target(scenario, &slo)?;
+            Ok(slo)
         });
         checked.map_err(|error| error.at_place(place).in_field(field))
     };

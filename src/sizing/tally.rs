@@ -6,6 +6,7 @@
 //! before.
 
 use super::slo::{Metric, Quantity, Slo, Verdict};
+use crate::config::pools::Pool;
 use crate::diag::Result;
 use crate::fleet::observer::{About, Observer};
 use crate::fleet::workload::{CallPlan, Names};
@@ -134,10 +135,11 @@ impl Tally {
         }
     }
 
-    /// The same for a fleet of so many pools.
+    /// The same for a fleet of these pools.
     #[must_use]
-    pub fn with_pools(mut self, pools: usize) -> Self {
-        self.pools = vec![PoolSums::default(); pools];
+    pub fn with_pools(mut self, pools: &[Pool]) -> Self {
+        self.pools = vec![PoolSums::default(); pools.len()];
+        self.targets.iter_mut().for_each(|target| target.know_pools(pools));
         self
     }
 

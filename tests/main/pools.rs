@@ -235,7 +235,7 @@ fn events_name_a_replica_of_a_pool() {
     assert_eq!(rolling.events[0].pool, Some(0));
     for (rest, said) in [
         ("kind = 'lost'\nreplica = 0", "one of web, ops"),
-        ("kind = 'lost'\nreplica = 0\npool = 'wbe'", "did you mean `web`?"),
+        ("kind = 'lost'\nreplica = 0\npool = 'weeb'", "did you mean `web`?"),
         ("kind = 'lost'\nreplica = 1\npool = 'ops'", "pools.ops.replicas is 1"),
         ("kind = 'lost'\nreplica = 1\npool = 3", "in quotes"),
     ] {
@@ -267,7 +267,7 @@ fn a_rolling_update_of_one_pool_leaves_the_others_alone() {
 fn what_is_no_pool_is_refused_with_its_place() {
     for (text, said) in [
         ("[pools]\nreplicas = 1", "s:6:1: pools.replicas: pools are tables"),
-        ("[pools.a]\nrest = true", "s:5:8: pools.a: this pool needs the key `replicas`"),
+        ("[pools.a]\nrest = true", "s:6:1: pools.a: this pool needs the key `replicas`"),
         ("[pools.a]\nreplicas = 1", "pools.a: this pool takes no calls"),
         ("[pools.a]\nrest = true\nreplica = 1", "s:7:1: pools.a.replica: unknown key"),
         ("[pools.a]\nrest = true\nreplica = 1", "did you mean `replicas`?"),
@@ -306,13 +306,16 @@ fn what_is_no_pool_is_refused_with_its_place() {
     for (more, said) in [
         ("[pools.x]\nrest = true\nreplicas = 1", "pool ops takes the rest already"),
         ("[pools.x]\ntenants = ['web']\nreplicas = 1", "pool web takes the same calls"),
-        ("overflow = 'wbe'\noverflow_calls = 1", "did you mean `web`?"),
+        ("overflow = 'weeb'\noverflow_calls = 1", "did you mean `web`?"),
     ] {
         let error = scenario(&format!("{TWO}{more}"), &[]).unwrap_err();
         assert!(error.contains(said), "{more}\n{error}");
     }
-    let error = scenario(TWO, &["pools.wbe.replicas=3"]).unwrap_err();
-    assert!(error.contains("pools.wbe: ") && error.contains("did you mean the pool `web`?"), "{error}");
+    let error = scenario(TWO, &["pools.weeb.replicas=3"]).unwrap_err();
+    assert!(
+        error.contains("pools.weeb: ") && error.contains("did you mean the pool `web`?"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -354,15 +357,21 @@ fn refusal(folder: &Path, args: &[&str]) -> String {
 fn names_that_the_trace_does_not_have_and_calls_of_no_pool_are_errors() {
     let folder = folder();
     for (pools, said) in [
-        ("[pools.a]\ntenants = ['wbe']\nreplicas = 1\n[pools.b]\nrest = true\nreplicas = 1", "`web`"),
+        (
+            "[pools.a]\ntenants = ['weeb']\nreplicas = 1\n[pools.b]\nrest = true\nreplicas = 1",
+            "`web`",
+        ),
         ("[pools.a]\nmodels = ['n']\nreplicas = 1\n[pools.b]\nrest = true\nreplicas = 1", "`n`"),
-        ("[pools.a]\ntenants = ['web']\nreplicas = 1", "call 0 of session two (model m, tenant ops"),
+        (
+            "[pools.a]\ntenants = ['web']\nreplicas = 1",
+            "call 0 of session two (model m, tenant ops",
+        ),
     ] {
         fs::write(folder.path().join("s.toml"), format!("{SCENARIO}{pools}\n")).unwrap();
         // Held, and while it is read.
         for more in [&[][..], &["--set", "load.kind=trace"]] {
             let error = refusal(folder.path(), &[&["replay", "s.toml"], more].concat());
-            assert!(error.contains("s.toml:19:8: pools") && error.contains(said), "{error}");
+            assert!(error.contains("s.toml:19:1: pools") && error.contains(said), "{error}");
         }
     }
 }
@@ -415,6 +424,23 @@ fn pools_are_swept_sized_and_loaded() {
     assert_eq!(levers[..2], ["pools.web.replicas=2", "pools.ops.replicas=2"]);
 }
 
+#[test]
+fn a_target_may_be_about_one_pool() {
+    let targets = "[slo]\ntargets = ['p50 ttft[pool=web] <= 9 s', 'hit[pool=ops] >= 1 %']\n";
+    let folder = with_pools(targets);
+    let fleet = &answer(folder.path(), &["replay", "s.toml", "--json"])["fleet"];
+    let figures = fleet["figures"]["pools"].as_array().unwrap();
+    assert_eq!(fleet["targets"][0]["value"], figures[0]["ttft"]["p50"]);
+    assert_eq!(fleet["targets"][1]["value"], figures[1]["hit"]);
+    for (target, said) in [
+        ("p95 ttft[pool=wweb] <= 1 s", "did you mean `web`?"),
+        ("p90 task[pool=web] <= 1 s", "a pool does not narrow `task`"),
+    ] {
+        let error = refusal(folder.path(), &["replay", "s.toml", "--slo", target]);
+        assert!(error.contains(said), "{error}");
+    }
+}
+
 /// Every pair of sizes is tried: the answer passes, no pool of it can do with one less, and fleets
 /// that are smaller in every pool fail.
 #[test]
@@ -436,8 +462,7 @@ fn the_sizes_agree_with_trying_every_pair() {
             let sized = replicates.changed(|case| case.with_pools(&sizes)).unwrap();
             sized.judge(sizes.iter().sum(), &progress).unwrap().met()
         };
-        let found =
-            PoolSizes::find(&replicates, 2 * MOST, None, &Fleet::met, &progress).unwrap();
+        let found = PoolSizes::find(&replicates, 2 * MOST, None, &Fleet::met, &progress).unwrap();
         let Some(answer) = found.smallest.clone() else {
             assert!((1..=MOST).all(|each| !met([each, each])));
             continue;
@@ -490,9 +515,8 @@ fn the_page_tells_what_pools_give() {
     const TOGETHER: &str = "scenarios/pools/shared.toml";
     const APART: &str = "scenarios/pools/human-and-agents.toml";
     let lent = |calls| format!("pools.agents.overflow_calls={calls}");
-    let spills = |name: &str, calls| {
-        row(name, APART, &["pools.agents.overflow=human", &lent(calls)])
-    };
+    let spills =
+        |name: &str, calls| row(name, APART, &["pools.agents.overflow=human", &lent(calls)]);
     let rows = [
         row("together, `session_affinity`", TOGETHER, &["router=session_affinity"]),
         row("together, `sticky`", TOGETHER, &[]),

@@ -5,32 +5,43 @@ use std::sync::Arc;
 use super::Case;
 use crate::config::pools::{Rules, Takes};
 use crate::config::scenario::Scenario;
-use crate::diag::{Error, Place, Result};
+use crate::diag::{Error, Result};
 use crate::fleet::Setup;
 use crate::fleet::pools::{HomelessCall, Homes};
 use crate::fleet::workload::{Names, Workload};
+use crate::sizing::slo::{Filter, Slo};
 use crate::trace::record::Name;
 
 /// Refuses rules of pools about names that the trace does not have.
 pub(super) fn check_names(scenario: &Scenario, names: &Names) -> Result<()> {
-    for (pool, place) in scenario.pools.iter().zip(&scenario.pool_places) {
+    for (pool, places) in scenario.pools.iter().zip(&scenario.pool_places) {
         let Takes::Calls(Rules { models, tenants, profiles, .. }) = &pool.takes else { continue };
         let lists = [
-            ("served model", "models", models, &names.models),
-            ("tenant", "tenants", tenants, &names.tenants),
-            ("profile", "profiles", profiles, &names.profiles),
+            ("served model", models, &names.models, &places.models),
+            ("tenant", tenants, &names.tenants, &places.tenants),
+            ("profile", profiles, &names.profiles, &places.profiles),
         ];
-        for (kind, field, wanted, known) in lists {
+        for (kind, wanted, known, place) in lists {
             let unknown = wanted.iter().find(|name| !known.iter().any(|known| **known == **name));
             if let Some(name) = unknown {
                 let known = known.iter().map(Name::as_ref);
                 let error = Error::unknown(&format!("{kind} of the trace"), name, known);
-                let field = format!("pools.{}.{field}", pool.name);
-                return Err(error.at_place(place).with_field(field));
+                let field = place.field.as_deref().unwrap_or_default();
+                return Err(error.at_place(place).in_field(field));
             }
         }
     }
     Ok(())
+}
+
+/// Refuses a target about a pool that there is not.
+pub(super) fn check_target(scenario: &Scenario, slo: &Slo) -> Result<()> {
+    let Some(Filter::Pool(name)) = &slo.filter else { return Ok(()) };
+    let pools = scenario.pools.iter().map(|pool| pool.name.as_str());
+    match pools.clone().any(|pool| pool == name) {
+        true => Ok(()),
+        false => Err(Error::unknown("pool", name, pools)),
+    }
 }
 
 /// Refuses a trace with a call that no pool takes.
@@ -49,9 +60,9 @@ pub(super) fn check_homes(scenario: &Scenario, workload: &Workload) -> Result<()
 
 /// The error about a call that no pool takes.
 pub(super) fn homeless(scenario: &Scenario, call: &HomelessCall) -> Error {
-    let first = scenario.pool_places.first().cloned().unwrap_or_default();
+    let first = scenario.pool_places.first().map(|places| places.first.clone());
     Error::new(&*call.0)
-        .at_place(&Place { field: None, ..first })
+        .at_place(&first.unwrap_or_default())
         .in_field("pools")
         .help("a pool with `rest = true` takes what no other pool does")
 }
