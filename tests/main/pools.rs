@@ -530,8 +530,8 @@ fn the_page_tells_what_pools_give() {
     let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(*row)).collect();
     assert!(missing.is_empty(), "docs/pools.md lacks\n{}", rows.join("\n"));
     for (scenario, said) in [
-        (TOGETHER, "Answer: 5 replicas (5 GPUs) meets every target."),
-        (APART, "Answer: 4 replicas (4 GPUs), 1 in human, 3 in agents, meets every target."),
+        (TOGETHER, "Answer: 5 replicas (5 GPUs) meet every target."),
+        (APART, "Answer: 4 replicas (4 GPUs), 1 in human, 3 in agents, meet every target."),
     ] {
         let args = ["size", scenario, "--set", "size.step_time_band=0"];
         let output = tonnage(root(), &args).output().unwrap();
