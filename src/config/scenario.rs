@@ -183,10 +183,7 @@ impl Scenario {
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| document.seconds(key, default);
         let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
-        let replicas = match &pools[..] {
-            [] => read_replicas(&document, gateway.as_ref())?,
-            pools => pools.iter().map(|pool| pool.replicas).sum(),
-        };
+        let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
         let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
@@ -265,9 +262,13 @@ impl Scenario {
 const MAX_REPLICAS: u64 = 10_000;
 /// More runs of one fleet than anybody waits for.
 const MAX_SEEDS: u64 = 1_000;
-/// Replicas of the fleet. A config of the gateway names them, one for each `api_base`.
-fn read_replicas(document: &Document, gateway: Option<&Gateway>) -> Result<u32> {
+/// Replicas of the fleet: those of all pools. A config of the gateway names them, one for each
+/// `api_base`.
+fn read_replicas(document: &Document, gateway: Option<&Gateway>, pools: &[Pool]) -> Result<u32> {
     const KEY: &str = "fleet.replicas";
+    if !pools.is_empty() {
+        return Ok(pools.iter().map(|pool| pool.replicas).sum());
+    }
     let given = document.whole(KEY, 1, MAX_REPLICAS)?.map(|replicas| replicas as u32);
     let named = gateway.and_then(Gateway::named_replicas);
     match (given, named) {
