@@ -28,7 +28,8 @@ pub struct Figures {
     /// How many units completed, failed or were cut off.
     pub units: Units,
     /// Each pool of the fleet, if there are any.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    // Keys of the scenario begin with `pools`, and are columns of the same table in a sweep.
+    #[serde(rename = "by_pool", skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolFigures>,
     /// What became of the calls that were sent.
     pub admission: Admission,

@@ -1,9 +1,10 @@
 //! The smallest sizes of several pools.
 //!
 //! All pools grow together until the targets are met; then each in turn is brought down while the
-//! others stay, until none can go down by itself. Last, two replicas of one pool are tried against
-//! one more of another. So no pool of the answer can do with one less, and no such exchange helps;
-//! that no other fleet has fewer replicas in all is not shown.
+//! others stay, until none can go down by itself. Two replicas of one pool are tried against one
+//! more of another. All that is done from the first pool to the last and from the last to the
+//! first, and the fewer replicas are the answer. So no pool of it can do with one less, and no such
+//! exchange helps; that no other fleet has fewer replicas in all is not shown.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -49,7 +50,10 @@ impl PoolSizes {
             Some(near) => (search.around(near)?, None),
             None => search.together()?,
         };
-        let smallest = start.map(|start| search.down(start)).transpose()?;
+        let smallest = match start {
+            Some(start) => Some(search.smallest(&start)?),
+            None => None,
+        };
         if let Some(smallest) = &smallest {
             // What one more in each pool would give.
             for pool in 0..smallest.len() {
@@ -160,11 +164,21 @@ impl Looking<'_> {
         Ok(Some(sizes))
     }
 
+    /// The smaller of what comes out of both orders; the first if both are alike.
+    fn smallest(&self, start: &[u32]) -> Result<Sizes> {
+        let order: Vec<usize> = (0..start.len()).collect();
+        let opposite: Vec<usize> = order.iter().rev().copied().collect();
+        let one = self.down(start.to_vec(), &order)?;
+        let other = self.down(start.to_vec(), &opposite)?;
+        let all = |sizes: &Sizes| sizes.iter().sum::<u32>();
+        Ok(if all(&other) < all(&one) { other } else { one })
+    }
+
     /// One pool after the other is brought down, as long as one can be.
-    fn down(&self, mut sizes: Sizes) -> Result<Sizes> {
+    fn down(&self, mut sizes: Sizes, order: &[usize]) -> Result<Sizes> {
         loop {
             let before = sizes.clone();
-            for pool in 0..sizes.len() {
+            for &pool in order {
                 sizes[pool] = self.least(&sizes, pool)?;
             }
             if sizes == before {

@@ -347,7 +347,7 @@ fn every_key_of_the_json_is_explained() {
     Json.size(&Comparison { sized: vec![sized], refused: Vec::new() }, &mut out).unwrap();
     let size: Value = serde_json::from_slice(&out).unwrap();
     keys_of(&size["pools"], "", &mut keys);
-    keys_of(&size["tried"][0]["figures"]["pools"], "", &mut keys);
+    keys_of(&size["tried"][0]["figures"]["by_pool"], "", &mut keys);
     let trace = trace();
     let replicates = self::replicates();
     let targets = ["p95 ttft <= 10 s", "p90 stretch <= 2"].map(str::to_owned);

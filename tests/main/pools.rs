@@ -382,7 +382,7 @@ fn a_replay_tells_of_each_pool() {
     let replay = ["replay", "s.toml", "--json", "--out", "o"];
     let value = answer(folder.path(), &replay);
     let figures = &value["fleet"]["figures"];
-    let pools = figures["pools"].as_array().unwrap();
+    let pools = figures["by_pool"].as_array().unwrap();
     let calls: u64 = pools.iter().map(|pool| pool["calls"].as_u64().unwrap()).sum();
     assert_eq!(calls, figures["units"]["calls"].as_u64().unwrap());
     assert_eq!(value["router"], "session_affinity in web, least_loaded in ops");
@@ -408,7 +408,7 @@ fn pools_are_swept_sized_and_loaded() {
     tonnage(folder.path(), &sweep).assert().success();
     let results = fs::read_to_string(folder.path().join("cells/results.csv")).unwrap();
     let header = results.lines().next().unwrap();
-    assert!(header.starts_with("pools.web.replicas,") && header.contains(",pools.ops.calls,"));
+    assert!(header.starts_with("pools.web.replicas,") && header.contains(",by_pool.ops.calls,"));
     assert_eq!(results.lines().count(), 4);
     let size = answer(folder.path(), &["size", "s.toml", "--json"]);
     let sizes: u64 =
@@ -429,7 +429,7 @@ fn a_target_may_be_about_one_pool() {
     let targets = "[slo]\ntargets = ['p50 ttft[pool=web] <= 9 s', 'hit[pool=ops] >= 1 %']\n";
     let folder = with_pools(targets);
     let fleet = &answer(folder.path(), &["replay", "s.toml", "--json"])["fleet"];
-    let figures = fleet["figures"]["pools"].as_array().unwrap();
+    let figures = fleet["figures"]["by_pool"].as_array().unwrap();
     assert_eq!(fleet["targets"][0]["value"], figures[0]["ttft"]["p50"]);
     assert_eq!(fleet["targets"][1]["value"], figures[1]["hit"]);
     for (target, said) in [
@@ -471,9 +471,16 @@ fn the_sizes_agree_with_trying_every_pair() {
         assert!(met([web, ops]));
         assert!(web == 1 || !met([web - 1, ops]), "{ttft} {answer:?}");
         assert!(ops == 1 || !met([web, ops - 1]), "{ttft} {answer:?}");
+        assert!(web < 3 || !met([web - 2, ops + 1]), "{ttft} {answer:?}");
+        assert!(ops < 3 || !met([web + 1, ops - 2]), "{ttft} {answer:?}");
+        assert!(web + ops > 2, "{ttft}: nothing was looked for");
         for (pool, fleet) in found.neighbours(-1) {
             assert_eq!(fleet.is_some(), answer[pool] > 1);
         }
+        // Here no pair of sizes has fewer replicas, either.
+        let pairs = (1..=MOST).flat_map(|web| (1..=MOST).map(move |ops| [web, ops]));
+        let fewest = pairs.filter(|sizes| met(*sizes)).map(|sizes| sizes.iter().sum::<u32>());
+        assert_eq!(fewest.min(), Some(web + ops), "{ttft} {answer:?}");
     }
 }
 
