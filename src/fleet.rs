@@ -25,6 +25,7 @@ mod routing;
 mod scaling;
 pub mod session;
 pub mod setup;
+pub mod shards;
 mod tournament;
 pub mod workload;
 mod world;
@@ -188,24 +189,77 @@ pub fn simulate<O: Observer>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
+    let world = OneWorld { setup, sessions, observer, alone, progress };
+    with_engine(setup, world)
+}
+
+/// The same on so many threads at most; the results are the same for any number of them. Replicas
+/// that [cannot be simulated apart](shards::why_together) are simulated on one.
+pub fn simulate_on<O: Observer + Send>(
+    threads: usize,
+    setup: &Setup,
+    sessions: Sessions<'_>,
+    observer: O,
+    alone: Option<&AloneTimes>,
+    progress: &Progress,
+) -> Run<O> {
+    let apart = threads > 1 && shards::why_together(setup).is_none();
+    let pool = apart.then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
+    let world = OneWorld { setup, sessions, observer, alone, progress };
+    match pool {
+        Some(Ok(pool)) => with_engine(setup, Shards { pool, world }),
+        // Where there can be no threads there is one.
+        Some(Err(_)) | None => with_engine(setup, world),
+    }
+}
+
+/// Plays on engines of whatever type.
+trait Player {
+    type Played;
+    fn play<E: Engine + Send>(self, engine: impl Fn() -> E + Send + Sync) -> Self::Played;
+}
+
+/// Has a run played on the engines that its setup asks for.
+fn with_engine<P: Player>(setup: &Setup, player: P) -> P::Played {
     let Setup { engine: config, cost, .. } = setup;
     match (setup.every_step, cost.in_lock_step()) {
-        (true, false) => {
-            let engine = || PlainEngine::new(config.clone(), cost.clone());
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
-        (false, false) => {
-            let engine = || FastEngine::new(config.clone(), cost.clone());
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
-        (true, true) => {
-            let engine = || RankGroup::new(config, cost, PlainEngine::new);
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
-        (false, true) => {
-            let engine = || RankGroup::new(config, cost, FastEngine::new);
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
+        (true, false) => player.play(|| PlainEngine::new(config.clone(), cost.clone())),
+        (false, false) => player.play(|| FastEngine::new(config.clone(), cost.clone())),
+        (true, true) => player.play(|| RankGroup::new(config, cost, PlainEngine::new)),
+        (false, true) => player.play(|| RankGroup::new(config, cost, FastEngine::new)),
+    }
+}
+
+/// A run in one world.
+struct OneWorld<'a, O> {
+    setup: &'a Setup,
+    sessions: Sessions<'a>,
+    observer: O,
+    alone: Option<&'a AloneTimes>,
+    progress: &'a Progress,
+}
+
+impl<O: Observer> Player for OneWorld<'_, O> {
+    type Played = Run<O>;
+
+    fn play<E: Engine + Send>(self, engine: impl Fn() -> E + Send + Sync) -> Run<O> {
+        let Self { setup, sessions, observer, alone, progress } = self;
+        play(World::new(setup, sessions, engine, observer, alone), progress)
+    }
+}
+
+/// The same in several.
+struct Shards<'a, O> {
+    pool: rayon::ThreadPool,
+    world: OneWorld<'a, O>,
+}
+
+impl<O: Observer + Send> Player for Shards<'_, O> {
+    type Played = Run<O>;
+
+    fn play<E: Engine + Send>(self, engine: impl Fn() -> E + Send + Sync) -> Run<O> {
+        let OneWorld { setup, sessions, observer, alone, progress } = self.world;
+        shards::play(&self.pool, setup, sessions, engine, observer, alone, progress)
     }
 }
 
@@ -213,7 +267,7 @@ pub fn simulate<O: Observer>(
 pub fn run<'a, E: Engine>(
     setup: &'a Setup,
     workload: &'a Workload,
-    engine: impl Fn() -> E + 'a,
+    engine: impl Fn() -> E + Send + 'a,
     progress: &Progress,
 ) -> Run {
     let sessions = Sessions::Held(workload);
@@ -222,6 +276,6 @@ pub fn run<'a, E: Engine>(
 
 fn play<E: Engine, O: Observer>(mut world: World<'_, E, O>, progress: &Progress) -> Run<O> {
     world.start_population();
-    world.play(progress);
+    world.play(progress, Time::MAX);
     world.finish()
 }

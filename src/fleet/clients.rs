@@ -68,7 +68,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         let in_flight = &mut self.in_flight[request.index()];
         in_flight.path = self.content.under_model(&mut state.own, path, plan.model);
-        in_flight.burst = self.burst.dispatched(now);
+        in_flight.burst = self.burst.dispatched(now, request);
         self.send(now, request);
     }
 

@@ -5,7 +5,7 @@ use super::world::{Event, InFlight, Replica, Stage, World};
 use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
 use crate::gateway::cooldown::Failure;
-use crate::observe::records::CallOutcome;
+use crate::observe::records::{CallOutcome, CallRecord};
 use crate::observe::replica::{ReplicaUse, StepUse};
 use crate::units::{Blocks, CallId, ReplicaId, RequestId, Span, Time, Tokens};
 
@@ -79,6 +79,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         state.engine.take_runs(|run, levels| count_steps(&mut state.usage, run, levels));
         if let Some(stuck) = state.engine.stuck() {
             let record = &self.in_flight[stuck.head.index()].record;
+            let replica = ReplicaId(self.first_replica + replica.0);
             self.stuck = Some(format!(
                 "call {} of session {} (a prompt of {} tokens) on replica {replica} {stuck}",
                 record.call, record.session, record.prompt
@@ -158,8 +159,9 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let own = &mut self.plays[*play as usize].own;
         record.cached = cached;
         let block_size = self.setup.engine.block_size;
-        let known = self.content.computed(own, path).min(record.prompt - Tokens(1));
-        record.ceiling = known.blocks_floor(block_size).tokens(block_size).max(cached);
+        let known = self.content.computed(own, path);
+        self.content.asked(own, path, known, (record.play, record.call));
+        record.ceiling = ceiling(record, known, block_size);
         self.content.compute(own, path, record.prompt);
     }
 
@@ -167,6 +169,13 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     pub(super) fn settle(&mut self, until: Time) {
         self.replicas.iter_mut().for_each(|replica| replica.settle(until));
     }
+}
+
+/// What a cache that never evicts and serves the whole fleet would have held of a call's prompt, of
+/// whose context so many leading tokens were computed before.
+pub(super) fn ceiling(call: &CallRecord, computed: Tokens, block_size: u64) -> Tokens {
+    let known = computed.min(call.prompt - Tokens(1));
+    known.blocks_floor(block_size).tokens(block_size).max(call.cached)
 }
 
 impl<E: Engine> Replica<E> {

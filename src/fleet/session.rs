@@ -127,7 +127,7 @@ impl Play {
         self.turns.clear();
         self.turns.extend(plan.turn_calls.iter().map(turn));
         (self.number, self.session, self.pass) = (number, start.session, start.pass);
-        (self.player, self.started, self.first, self.pin) = (start.player, now, None, None);
+        (self.player, self.started, self.first, self.pin) = (start.player, now, None, start.pin);
         self.calls_left = plan.calls.len() as u32;
         self.context = Tokens::ZERO;
         (self.turns_total, self.turns_llm_total) = (Span::ZERO, Span::ZERO);
