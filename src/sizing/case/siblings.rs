@@ -82,6 +82,7 @@ impl Case {
             scenario,
             setup,
             targets,
+            threads: self.threads,
         })
     }
 
@@ -97,6 +98,7 @@ impl Case {
             alone: self.kinds.alone(&setup, &self.workload),
             kinds: self.kinds.clone(),
             setup,
+            threads: self.threads,
         }
     }
 
@@ -113,6 +115,7 @@ impl Case {
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),
             setup: self.setup.clone(),
+            threads: self.threads,
         }
     }
 
