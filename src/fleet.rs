@@ -56,6 +56,7 @@ use admission::Limits;
 use alone::AloneTimes;
 use arrivals::{Failure, Sessions};
 use observer::Observer;
+use shards::Sizes;
 use workload::{Counts, Names, Workload};
 use world::World;
 
@@ -203,11 +204,25 @@ pub fn simulate_on<O: Observer + Send>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
+    let sizes = Sizes::of(threads);
+    simulate_in(threads, &sizes, setup, sessions, observer, alone, progress)
+}
+
+/// The same, taken apart like this.
+pub fn simulate_in<O: Observer + Send>(
+    threads: usize,
+    sizes: &Sizes,
+    setup: &Setup,
+    sessions: Sessions<'_>,
+    observer: O,
+    alone: Option<&AloneTimes>,
+    progress: &Progress,
+) -> Run<O> {
     let apart = threads > 1 && shards::why_together(setup).is_none();
     let pool = apart.then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
     let world = OneWorld { setup, sessions, observer, alone, progress };
     match pool {
-        Some(Ok(pool)) => with_engine(setup, Shards { pool, world }),
+        Some(Ok(pool)) => with_engine(setup, Shards { pool, sizes: *sizes, world }),
         // Where there can be no threads there is one.
         Some(Err(_)) | None => with_engine(setup, world),
     }
@@ -251,6 +266,7 @@ impl<O: Observer> Player for OneWorld<'_, O> {
 /// The same in several.
 struct Shards<'a, O> {
     pool: rayon::ThreadPool,
+    sizes: Sizes,
     world: OneWorld<'a, O>,
 }
 
@@ -259,7 +275,8 @@ impl<O: Observer + Send> Player for Shards<'_, O> {
 
     fn play<E: Engine + Send>(self, engine: impl Fn() -> E + Send + Sync) -> Run<O> {
         let OneWorld { setup, sessions, observer, alone, progress } = self.world;
-        shards::play(&self.pool, setup, sessions, engine, observer, alone, progress)
+        let (pool, sizes) = (&self.pool, &self.sizes);
+        shards::play(pool, sizes, setup, sessions, engine, observer, alone, progress)
     }
 }
 

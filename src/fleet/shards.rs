@@ -42,10 +42,25 @@ use log::{Bursts, Log};
 use pins::{Batch, Pins};
 use teller::{Logged, Teller};
 
-/// Shards for each thread, so that one with less to do takes over from others.
-const SHARDS_PER_THREAD: usize = 4;
-/// Records that all shards together may log in one go.
-const ROOM: usize = 1 << 17;
+/// How a run is taken apart. Results do not depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Shards, if there are as many replicas.
+    pub shards: usize,
+    /// Calls of the sessions that are handed over to shards in one go.
+    pub batch_calls: usize,
+    /// Records that all shards together may log in one go.
+    pub room: usize,
+}
+
+impl Sizes {
+    /// For so many threads: a few shards for each, so that one with less to do takes over from
+    /// others.
+    #[must_use]
+    pub const fn of(threads: usize) -> Self {
+        Self { shards: 4 * threads, batch_calls: 1 << 16, room: 1 << 17 }
+    }
+}
 
 /// Why the replicas of a fleet cannot be simulated apart; `None` if they can.
 #[must_use]
@@ -128,6 +143,7 @@ struct Fleet<'a, E, O> {
 /// apart](why_together).
 pub(super) fn play<E: Engine + Send, O: Observer + Send>(
     pool: &ThreadPool,
+    sizes: &Sizes,
     setup: &Setup,
     sessions: Sessions<'_>,
     engine: impl Fn() -> E + Sync,
@@ -135,10 +151,10 @@ pub(super) fn play<E: Engine + Send, O: Observer + Send>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
-    let parts = parts(setup.replicas, pool.current_num_threads() * SHARDS_PER_THREAD);
+    let parts = parts(setup.replicas, sizes.shards);
     let part = |(first, replicas)| (first, Setup { replicas, ..setup.clone() });
     let parts: Vec<(u32, Setup)> = parts.map(part).collect();
-    let room = ROOM / parts.len();
+    let room = (sizes.room / parts.len()).max(1);
     let known: Option<&[ContextPlan]> = match &sessions {
         Sessions::Held(workload) => Some(&workload.contexts),
         _ => None,
@@ -158,7 +174,7 @@ pub(super) fn play<E: Engine + Send, O: Observer + Send>(
     let mut fleet = Fleet {
         teller: Teller::new(setup, window, observer, parts.iter().map(|part| part.0).collect()),
         shards,
-        pins: Pins::new(setup, sessions, window.until),
+        pins: Pins::new(setup, sessions, window.until, sizes.batch_calls),
         batch: None,
         contexts: if known.is_some() { usize::MAX } else { 0 },
         bound: Time::ZERO,

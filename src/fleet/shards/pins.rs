@@ -15,9 +15,6 @@ use crate::queue::EventQueue;
 use crate::rng::{Purpose, Stream};
 use crate::units::{ReplicaId, Time, Tokens};
 
-/// Calls of the sessions that are handed over in one go.
-const BATCH_CALLS: usize = 1 << 16;
-
 /// Sessions that start before an instant, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
@@ -35,6 +32,7 @@ pub(super) struct Pins<'a> {
     max_model_len: Tokens,
     open_loop: bool,
     until: Time,
+    batch_calls: usize,
     replicas: u64,
     chance: Stream,
     queue: EventQueue<Event>,
@@ -79,7 +77,12 @@ enum Event {
 }
 
 impl<'a> Pins<'a> {
-    pub(super) fn new(setup: &Setup, sessions: Sessions<'a>, until: Time) -> Self {
+    pub(super) fn new(
+        setup: &Setup,
+        sessions: Sessions<'a>,
+        until: Time,
+        batch_calls: usize,
+    ) -> Self {
         let mut arrivals = Arrivals::new(sessions, true, setup.open_loop);
         let next = arrivals.next();
         Self {
@@ -89,6 +92,7 @@ impl<'a> Pins<'a> {
             max_model_len: setup.engine.max_model_len,
             open_loop: setup.open_loop,
             until,
+            batch_calls,
             replicas: setup.replicas.into(),
             chance: Stream::new(setup.seed, Purpose::Router, 0),
             queue: EventQueue::default(),
@@ -109,7 +113,7 @@ impl<'a> Pins<'a> {
     pub(super) fn batch(&mut self) -> Batch {
         let mut calls = 0;
         let mut sessions = Vec::new();
-        while calls < BATCH_CALLS && !self.is_over {
+        while calls < self.batch_calls && !self.is_over {
             self.read();
             self.hand_over(&mut sessions, &mut calls);
         }
