@@ -30,6 +30,7 @@ mod tournament;
 pub mod workload;
 mod world;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
@@ -228,20 +229,22 @@ pub fn simulate_in<O: Observer + Send>(
     }
 }
 
-/// Plays on engines of whatever type.
-trait Player {
-    type Played;
-    fn play<E: Engine + Send>(self, engine: impl Fn() -> E + Send + Sync) -> Self::Played;
+/// Who makes something with engines of whatever type.
+trait WithEngine {
+    type Made;
+    fn made<E: Engine + Send + 'static>(
+        self,
+        engine: impl Fn(&Setup) -> E + Send + Sync + 'static,
+    ) -> Self::Made;
 }
 
-/// Has a run played on the engines that its setup asks for.
-fn with_engine<P: Player>(setup: &Setup, player: P) -> P::Played {
-    let Setup { engine: config, cost, .. } = setup;
-    match (setup.every_step, cost.in_lock_step()) {
-        (true, false) => player.play(|| PlainEngine::new(config.clone(), cost.clone())),
-        (false, false) => player.play(|| FastEngine::new(config.clone(), cost.clone())),
-        (true, true) => player.play(|| RankGroup::new(config, cost, PlainEngine::new)),
-        (false, true) => player.play(|| RankGroup::new(config, cost, FastEngine::new)),
+/// Has something made with the engines that a setup asks for.
+fn with_engine<W: WithEngine>(setup: &Setup, with: W) -> W::Made {
+    match (setup.every_step, setup.cost.in_lock_step()) {
+        (true, false) => with.made(|s| PlainEngine::new(s.engine.clone(), s.cost.clone())),
+        (false, false) => with.made(|s| FastEngine::new(s.engine.clone(), s.cost.clone())),
+        (true, true) => with.made(|s| RankGroup::new(&s.engine, &s.cost, PlainEngine::new)),
+        (false, true) => with.made(|s| RankGroup::new(&s.engine, &s.cost, FastEngine::new)),
     }
 }
 
@@ -254,12 +257,14 @@ struct OneWorld<'a, O> {
     progress: &'a Progress,
 }
 
-impl<O: Observer> Player for OneWorld<'_, O> {
-    type Played = Run<O>;
+impl<O: Observer> WithEngine for OneWorld<'_, O> {
+    type Made = Run<O>;
 
-    fn play<E: Engine + Send>(self, engine: impl Fn() -> E + Send + Sync) -> Run<O> {
+    fn made<E: Engine + Send>(self, engine: impl Fn(&Setup) -> E + Send + Sync) -> Run<O> {
         let Self { setup, sessions, observer, alone, progress } = self;
-        play(World::new(setup, sessions, engine, observer, alone), progress)
+        let (front, setup) = (setup.gateway.as_ref(), Arc::new(setup.clone()));
+        let engine = || engine(&setup);
+        play(World::new(&setup, front, sessions, engine, observer, alone), progress)
     }
 }
 
@@ -270,12 +275,13 @@ struct Shards<'a, O> {
     world: OneWorld<'a, O>,
 }
 
-impl<O: Observer + Send> Player for Shards<'_, O> {
-    type Played = Run<O>;
+impl<O: Observer + Send> WithEngine for Shards<'_, O> {
+    type Made = Run<O>;
 
-    fn play<E: Engine + Send>(self, engine: impl Fn() -> E + Send + Sync) -> Run<O> {
+    fn made<E: Engine + Send>(self, engine: impl Fn(&Setup) -> E + Send + Sync) -> Run<O> {
         let OneWorld { setup, sessions, observer, alone, progress } = self.world;
         let (pool, sizes) = (&self.pool, &self.sizes);
+        let engine = || engine(setup);
         shards::play(pool, sizes, setup, sessions, engine, observer, alone, progress)
     }
 }
@@ -288,7 +294,8 @@ pub fn run<'a, E: Engine>(
     progress: &Progress,
 ) -> Run {
     let sessions = Sessions::Held(workload);
-    play(World::new(setup, sessions, engine, Records::default(), None), progress)
+    let (front, setup) = (setup.gateway.as_ref(), Arc::new(setup.clone()));
+    play(World::new(&setup, front, sessions, engine, Records::default(), None), progress)
 }
 
 fn play<E: Engine, O: Observer>(mut world: World<'_, E, O>, progress: &Progress) -> Run<O> {

@@ -160,6 +160,14 @@ impl Content {
         all.is_some()
     }
 
+    /// Nothing has been told or computed; who has to know more than this part is told no more.
+    pub fn clear(&mut self) {
+        (self.segments, self.own, self.told) = (0, 0, None);
+        self.contexts.clear();
+        self.of_model.clear();
+        self.computed.clear();
+    }
+
     /// Keeps what other parts of the fleet must know.
     pub fn tell_shared(&mut self) {
         self.told = Some(Box::default());

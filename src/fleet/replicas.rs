@@ -76,7 +76,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let mut effects = std::mem::take(&mut self.effects);
         let state = &mut self.replicas[replica.index()];
         state.engine.advance(now, &mut effects);
-        state.engine.take_runs(|run, levels| count_steps(&mut state.usage, run, levels));
+        match self.is_alone {
+            true => state.engine.take_runs(|_, _| {}),
+            false => state.count_runs(),
+        }
         if let Some(stuck) = state.engine.stuck() {
             let record = &self.in_flight[stuck.head.index()].record;
             let replica = ReplicaId(self.first_replica + replica.0);
@@ -144,6 +147,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                     },
                 );
             }
+            Effect::StepStarted(_) if self.is_alone => {}
             Effect::StepStarted(step) => {
                 self.replicas[replica.index()].usage.step(now, &step_use(&step));
             }
@@ -182,6 +186,10 @@ impl<E: Engine> Replica<E> {
     /// Tells of what its engine has begun before this instant and not told yet.
     pub(super) fn settle(&mut self, until: Time) {
         self.engine.settle(until);
+        self.count_runs();
+    }
+
+    fn count_runs(&mut self) {
         self.engine.take_runs(|run, levels| count_steps(&mut self.usage, run, levels));
     }
 }

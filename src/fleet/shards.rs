@@ -15,6 +15,7 @@
 //! memory does not follow the length of the run. Nothing depends on which thread does what.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rayon::ThreadPool;
@@ -152,8 +153,8 @@ pub(super) fn play<E: Engine + Send, O: Observer + Send>(
     progress: &Progress,
 ) -> Run<O> {
     let parts = parts(setup.replicas, sizes.shards);
-    let part = |(first, replicas)| (first, Setup { replicas, ..setup.clone() });
-    let parts: Vec<(u32, Setup)> = parts.map(part).collect();
+    let part = |(first, replicas)| (first, Arc::new(Setup { replicas, ..setup.clone() }));
+    let parts: Vec<(u32, Arc<Setup>)> = parts.map(part).collect();
     let room = (sizes.room / parts.len()).max(1);
     let known: Option<&[ContextPlan]> = match &sessions {
         Sessions::Held(workload) => Some(&workload.contexts),
@@ -162,7 +163,7 @@ pub(super) fn play<E: Engine + Send, O: Observer + Send>(
     let mut shards = Vec::with_capacity(parts.len());
     for (first, setup) in &parts {
         let log = Log::new(room, &observer);
-        let mut world = World::new(setup, Sessions::None, &engine, log, alone);
+        let mut world = World::new(setup, None, Sessions::None, &engine, log, alone);
         world.arrivals = Arrivals::given(known.map_or(Cow::Owned(Vec::new()), Cow::Borrowed));
         world.first_replica = *first;
         world.burst = Bursts::Logged(Vec::new());

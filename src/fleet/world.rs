@@ -19,6 +19,7 @@ use super::session::Play;
 use super::shards::log::Bursts;
 use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
+use crate::config::gateway::FrontEnd;
 use crate::config::scenario::LoadKind;
 use crate::engine::metrics::EngineMetrics;
 use crate::engine::request::Effect;
@@ -131,13 +132,13 @@ pub(super) struct Replica<E> {
 
 /// The state of a run.
 pub(super) struct World<'a, E, O> {
-    pub(super) setup: &'a Setup,
+    pub(super) setup: Arc<Setup>,
     pub(super) arrivals: Arrivals<'a>,
     held: &'a [Arc<SessionPlan>],
     /// The session that starts next as recorded, and when. At one instant sessions start before
     /// anything else that clients do.
-    next: Option<Next>,
-    arrives: Time,
+    pub(super) next: Option<Next>,
+    pub(super) arrives: Time,
     /// The number of its first replica in the whole fleet.
     pub(super) first_replica: u32,
     pub(super) is_alone: bool,
@@ -215,8 +216,10 @@ impl Done {
 }
 
 impl<'a, E: Engine, O: Observer> World<'a, E, O> {
+    /// `front` is the setup's gateway, if there is one.
     pub(super) fn new(
-        setup: &'a Setup,
+        setup: &Arc<Setup>,
+        front: Option<&'a FrontEnd>,
         sessions: Sessions<'a>,
         engine: impl Fn() -> E + Send + 'a,
         observer: O,
@@ -240,16 +243,13 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Router::new(setup.router, &setup.routing, setup.replicas, setup.seed);
         faults.absent().for_each(|replica| router.leaves(replica));
-        let mut gate = setup
-            .gateway
-            .as_ref()
-            .map(|front| Gate::new(front, setup.replicas, setup.seed, window));
+        let mut gate = front.map(|front| Gate::new(front, setup.replicas, setup.seed, window));
         if let Some(gate) = &mut gate {
             faults.absent().for_each(|replica| gate.gateway.unlist(replica));
         }
-        let pods = setup.gateway.as_ref().map(|front| front.gateway.pods);
+        let pods = front.map(|front| front.gateway.pods);
         Self {
-            setup,
+            setup: Arc::clone(setup),
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
             held,
             is_alone: only.is_some(),
@@ -288,7 +288,8 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     }
 
     pub(super) fn start_population(&mut self) {
-        for (number, event) in (0..).zip(&self.setup.events) {
+        let setup = Arc::clone(&self.setup);
+        for (number, event) in (0..).zip(&setup.events) {
             self.push(Time::ZERO + event.at, Event::Happens { number });
         }
         // What the gateway does by itself from the start on.

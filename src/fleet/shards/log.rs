@@ -85,6 +85,8 @@ pub(in crate::fleet) enum Bursts {
     Watched(BurstWatch),
     /// It is looked for over all shards.
     Logged(Vec<Busy>),
+    /// Nobody wants to know.
+    Unwatched,
 }
 
 /// A call on its way into an engine, by its place among those in flight.
@@ -117,6 +119,7 @@ impl Bursts {
                 log.push(Busy { at, place: request.0, what: Way::Dispatched });
                 request.0.into()
             }
+            Self::Unwatched => u64::MAX,
         }
     }
 
@@ -125,6 +128,7 @@ impl Bursts {
         match self {
             Self::Watched(watch) => watch.queued(at, number),
             Self::Logged(log) => log.push(Busy { at, place: number as u32, what: Way::Queued }),
+            Self::Unwatched => {}
         }
     }
 
@@ -135,6 +139,7 @@ impl Bursts {
             Self::Logged(log) => {
                 log.push(Busy { at, place: number as u32, what: Way::Scheduled(wait) });
             }
+            Self::Unwatched => {}
         }
     }
 
@@ -142,14 +147,14 @@ impl Bursts {
     pub(in crate::fleet) fn finish(self, end: Time) -> Option<Burst> {
         match self {
             Self::Watched(watch) => watch.finish(end),
-            Self::Logged(_) => None,
+            Self::Logged(_) | Self::Unwatched => None,
         }
     }
 
     /// What was logged since this was last asked.
     pub(in crate::fleet) fn take(&mut self) -> Vec<Busy> {
         match self {
-            Self::Watched(_) => Vec::new(),
+            Self::Watched(_) | Self::Unwatched => Vec::new(),
             Self::Logged(log) => std::mem::take(log),
         }
     }
