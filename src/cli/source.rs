@@ -142,7 +142,8 @@ fn feed<I: Iterator<Item = Result<Item>>>(
     case: &Case,
     alone: Option<AloneTimes>,
 ) -> Feed<I> {
-    Feed::new(items, &case.scenario.served()).with_alone(alone)
+    let feed = Feed::new(items, &case.scenario.served()).with_alone(alone);
+    feed.in_closed_loop(!case.scenario.open_loop)
 }
 
 fn on_a_thread<I>(feed: Feed<I>) -> Beside

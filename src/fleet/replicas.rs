@@ -28,14 +28,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         *stage = Stage::Waiting;
         self.burst.queued(now, *burst);
-        let plan = &self.plays[*play as usize].plan.calls[record.call as usize];
+        let session = &self.plays[*play as usize].plan;
+        let (plan, class) = (&session.calls[record.call as usize], session.class(record.call));
         let handed_over = Request {
             id: request,
             path: path.clone(),
             prompt: record.prompt,
             output: plan.output(),
-            finish: plan.finish,
-            priority: plan.priority,
+            finish: class.finish,
+            priority: class.priority,
         };
         if self.is_alone {
             self.replicas[replica.index()].engine.warm(&handed_over.path, *kept);

@@ -185,12 +185,12 @@ struct Row(Vec<u8>);
 
 impl Row {
     fn call(&mut self, call: &CallRecord, about: &About<'_>) {
-        let plan = &about.plan.calls[call.call as usize];
+        let class = about.plan.class(call.call);
         self.number(call.play.into());
         self.text(&about.plan.id);
         self.number(call.call.into());
-        self.number(plan.lane.into());
-        self.text(about.names.models.get(plan.model as usize).map_or("", |name| name));
+        self.number(class.lane.into());
+        self.text(about.names.models.get(class.model as usize).map_or("", |name| name));
         self.some(call.replica.map(|replica| replica.0.into()));
         self.word(match call.outcome {
             CallOutcome::Completed => "completed",

@@ -170,12 +170,12 @@ impl<'a> Pins<'a> {
         next.number = Some(session);
         let plan = &next.plan;
         let first = (0u32..).zip(&plan.calls).find(|(call, of)| {
-            let wait = if self.open_loop { of.offset } else { of.gap };
+            let wait = if self.open_loop { plan.offset(*call) } else { of.gap };
             let starts = self.open_loop || plan.after(*call).is_empty();
             starts && Time::ZERO + plan.at + wait == next.at
         });
-        let routed = first.is_some_and(|(call, of)| {
-            !of.failed && self.fit(plan, call, None).verdict != Verdict::Rejected
+        let routed = first.is_some_and(|(call, _)| {
+            !plan.class(call).failed && self.fit(plan, call, None).verdict != Verdict::Rejected
         });
         if routed {
             self.queue.push(next.at, Event::Routed { session });
@@ -184,7 +184,7 @@ impl<'a> Pins<'a> {
         }
         for (call, of) in (0u32..).zip(&plan.calls) {
             if self.open_loop || plan.after(call).is_empty() {
-                let wait = if self.open_loop { of.offset } else { of.gap };
+                let wait = if self.open_loop { plan.offset(call) } else { of.gap };
                 self.queue.push(Time::ZERO + plan.at + wait, Event::Dispatch { session, call });
             }
         }
@@ -229,7 +229,7 @@ impl<'a> Pins<'a> {
         let waiting = &self.waiting[place];
         let plan = &waiting.next.plan;
         let fit = self.fit(plan, call, waiting.client.as_deref());
-        if plan.calls[call as usize].failed {
+        if plan.class(call).failed {
             let at = now + plan.failed_after(call).unwrap_or_default();
             self.queue.push(at, Event::Ended { session, call });
         } else if fit.verdict == Verdict::Rejected {
@@ -255,7 +255,7 @@ impl<'a> Pins<'a> {
     /// As the world fits it, see there.
     fn fit(&self, plan: &SessionPlan, call: u32, client: Option<&Client>) -> Fit {
         let of = &plan.calls[call as usize];
-        let base = match of.base {
+        let base = match of.base() {
             BasePlan::None => Fit::default(),
             BasePlan::Call(base) => {
                 client.and_then(|client| client.fits[base as usize]).unwrap_or_default()
@@ -269,12 +269,13 @@ impl<'a> Pins<'a> {
     fn satisfy(&mut self, now: Time, place: usize, session: u32, call: u32, on_dispatch: bool) {
         let Waiting { next, client, .. } = &mut self.waiting[place];
         let Some(client) = client.as_mut().filter(|_| !self.open_loop) else { return };
-        for then in next.plan.then(call).iter().filter(|then| then.on_dispatch == on_dispatch) {
-            let waits = &mut client.waits[then.call as usize];
+        for then in next.plan.then(call).iter().filter(|then| then.on_dispatch() == on_dispatch) {
+            let call = then.call();
+            let waits = &mut client.waits[call as usize];
             *waits -= 1;
             if *waits == 0 {
-                let at = now + next.plan.calls[then.call as usize].gap;
-                self.queue.push(at, Event::Dispatch { session, call: then.call });
+                let at = now + next.plan.calls[call as usize].gap;
+                self.queue.push(at, Event::Dispatch { session, call });
             }
         }
     }
