@@ -99,7 +99,13 @@ impl Population {
         let within = stream.uniform_f64() * self.first_starts_within.secs();
         self.developers[developer as usize].0 = 1;
         let (session, pass) = self.deal(developer.into());
-        Start { at: Time::ZERO + Span::from_secs_f64(within), session, pass, player: developer, pin: None }
+        Start {
+            at: Time::ZERO + Span::from_secs_f64(within),
+            session,
+            pass,
+            player: developer,
+            pin: None,
+        }
     }
 
     fn next_open(&mut self, rate: f64, cv: f64) -> Start {

@@ -77,7 +77,9 @@ pub fn why_together(setup: &Setup) -> Option<&'static str> {
     } else if !events.is_empty() {
         Some("events move sessions from one replica to others")
     } else if load.kind != LoadKind::Trace {
-        Some("who starts when depends on sessions that have ended anywhere (load.kind is not trace)")
+        Some(
+            "who starts when depends on sessions that have ended anywhere (load.kind is not trace)",
+        )
     } else if *router != RouterKind::SessionAffinity {
         Some("the router chooses a replica for every call by what went before on all of them")
     } else if routing.pins.is_some() {

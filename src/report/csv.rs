@@ -174,7 +174,8 @@ impl Instant {
         let mut rows: Vec<_> =
             self.rows.iter().zip(ends).map(|(&(play, from), end)| (play, from..end)).collect();
         rows.sort_by_key(|(play, _)| *play);
-        let sorted: Vec<u8> = rows.into_iter().flat_map(|(_, row)| &table.0[row]).copied().collect();
+        let sorted: Vec<u8> =
+            rows.into_iter().flat_map(|(_, row)| &table.0[row]).copied().collect();
         table.0[from..].copy_from_slice(&sorted);
     }
 }

@@ -221,9 +221,8 @@ fn gpu_seconds(case: &Case, figures: &Figures, work: &Work, batch: f64) -> Check
 /// Calls that reach an engine.
 fn taken(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
     let longest = case.scenario.serving.max_model_len;
-    calls(case).filter(move |(call, class)| {
-        !class.failed && call.prompt() + call.output() <= longest
-    })
+    calls(case)
+        .filter(move |(call, class)| !class.failed && call.prompt() + call.output() <= longest)
 }
 
 fn calls(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
@@ -316,7 +315,8 @@ impl<'a> Steps<'a> {
 
     /// What the prefill of a call's new tokens takes, or adds to steps of these decodes.
     fn prefill_ms(&self, call: &CallPlan, beside: Option<&StepLoad>) -> f64 {
-        let kept = if call.base() == BasePlan::None { 0 } else { call.kept().0.min(call.prompt().0) };
+        let kept =
+            if call.base() == BasePlan::None { 0 } else { call.kept().0.min(call.prompt().0) };
         // The last token of a prompt is always computed.
         let mut before = kept.min(call.prompt().0.saturating_sub(1));
         let without = if beside.is_some() { self.step_ms } else { 0.0 };

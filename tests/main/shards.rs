@@ -78,8 +78,11 @@ fn both(setup: &Setup, trace: &Trace, threads: usize, sizes: &Sizes, held: bool)
 }
 
 fn any_sizes() -> impl Strategy<Value = Sizes> {
-    (2usize..6, 1usize..20, 1usize..40)
-        .prop_map(|(shards, batch_calls, room)| Sizes { shards, batch_calls, room })
+    (2usize..6, 1usize..20, 1usize..40).prop_map(|(shards, batch_calls, room)| Sizes {
+        shards,
+        batch_calls,
+        room,
+    })
 }
 
 proptest! {

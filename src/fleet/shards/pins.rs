@@ -15,6 +15,10 @@ use crate::queue::EventQueue;
 use crate::rng::{Purpose, Stream};
 use crate::units::{ReplicaId, Time, Tokens};
 
+/// The first batch has so many calls, each other twice as many as the one before: a run that is
+/// stopped early has come somewhere.
+const FIRST_BATCH: usize = 1 << 10;
+
 /// Sessions that start before an instant, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
@@ -32,7 +36,8 @@ pub(super) struct Pins<'a> {
     max_model_len: Tokens,
     open_loop: bool,
     until: Time,
-    batch_calls: usize,
+    /// Calls of the next batch, and most calls of one.
+    batch_calls: (usize, usize),
     replicas: u64,
     chance: Stream,
     queue: EventQueue<Event>,
@@ -70,10 +75,18 @@ struct Client {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The first call of a session is routed.
-    Routed { session: u32 },
-    Dispatch { session: u32, call: u32 },
+    Routed {
+        session: u32,
+    },
+    Dispatch {
+        session: u32,
+        call: u32,
+    },
     /// A call that no replica has to do with is over.
-    Ended { session: u32, call: u32 },
+    Ended {
+        session: u32,
+        call: u32,
+    },
 }
 
 impl<'a> Pins<'a> {
@@ -92,7 +105,7 @@ impl<'a> Pins<'a> {
             max_model_len: setup.engine.max_model_len,
             open_loop: setup.open_loop,
             until,
-            batch_calls,
+            batch_calls: (batch_calls.min(FIRST_BATCH), batch_calls),
             replicas: setup.replicas.into(),
             chance: Stream::new(setup.seed, Purpose::Router, 0),
             queue: EventQueue::default(),
@@ -113,7 +126,9 @@ impl<'a> Pins<'a> {
     pub(super) fn batch(&mut self) -> Batch {
         let mut calls = 0;
         let mut sessions = Vec::new();
-        while calls < self.batch_calls && !self.is_over {
+        let (wanted, most) = self.batch_calls;
+        self.batch_calls.0 = (2 * wanted).min(most);
+        while calls < wanted && !self.is_over {
             self.read();
             self.hand_over(&mut sessions, &mut calls);
         }
