@@ -244,6 +244,31 @@ mod tests {
     }
 
     #[test]
+    fn what_happens_first_in_an_instant_does_not_matter() {
+        let drained = |in_order: bool| {
+            let mut watch = BurstWatch::new(ALWAYS);
+            let one = watch.dispatched(at(0));
+            watch.queued(at(1), one);
+            watch.dispatched(at(61));
+            // As one leaves the queue another comes: it is never seen empty.
+            let two = watch.dispatched(at(80));
+            match in_order {
+                true => {
+                    watch.scheduled(at(90), one, Span::from_secs(89));
+                    watch.queued(at(90), two);
+                }
+                false => {
+                    watch.queued(at(90), two);
+                    watch.scheduled(at(90), one, Span::from_secs(89));
+                }
+            }
+            watch.scheduled(at(130), two, Span::from_secs(40));
+            watch.finish(at(300)).unwrap()
+        };
+        assert_eq!(drained(true), drained(false));
+    }
+
+    #[test]
     fn only_dispatches_in_the_window_count() {
         let mut watch = BurstWatch::new(Window { from: at(100), until: at(1_000) });
         for secs in [10, 20, 30, 200] {

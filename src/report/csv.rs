@@ -368,6 +368,23 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_an_instant_stand_in_the_order_of_their_sessions() {
+        let (mut table, mut instant) = (Row::default(), Instant::before_all());
+        let rows = [(3, "c\n"), (1, "long\n"), (3, "d\n"), (0, "a\n"), (1, "b\n")];
+        table.word("before");
+        instant.begins(Time(5));
+        for (play, row) in rows {
+            instant.add(play, table.0.len());
+            table.0.extend_from_slice(row.as_bytes());
+        }
+        instant.sort(&mut table);
+        assert_eq!(String::from_utf8_lossy(&table.0), "before,a\nlong\nb\nc\nd\n");
+        instant.begins(Time(6));
+        instant.sort(&mut table);
+        assert_eq!(table.0.len(), 22);
+    }
+
+    #[test]
     fn places_stand_with_semicolons_between() {
         let mut row = Row::default();
         row.places(Place::FIRST_OF_TURN.and(Place::TURN_BOUNDARY));

@@ -1,8 +1,10 @@
 //! One fleet on several threads: the same results as in one world, however it is taken apart.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use proptest::prelude::*;
+use tempfile::TempDir;
 use tonnage::config::router::{RouterKind, Routing};
 use tonnage::config::scenario::OnOverflow;
 use tonnage::fleet::admission::Limits;
@@ -122,4 +124,50 @@ fn difference(one: &str, other: &str) -> String {
     };
     let before: Vec<&str> = one.lines().skip(at.saturating_sub(30)).take(30).collect();
     format!("{}\nline {at}: {one_line} in one world, {other_line} apart", before.join("\n"))
+}
+
+/// JSON, tables, metrics and points of a replay.
+fn replayed(args: &[&str]) -> (Vec<String>, String) {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let output = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["replay", "--json", "--out", &file("out"), "--metrics", &file("page")])
+        .args(["--plot", &file("points.csv")])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let written = ["out/calls.csv", "out/tasks.csv", "page", "points.csv"];
+    let written = written.map(|name| std::fs::read_to_string(file(name)).unwrap());
+    let figures = String::from_utf8(output.stdout).unwrap();
+    let told = [figures].into_iter().chain(written).collect();
+    (told, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn sessions_of_agents_give_the_same_bytes_on_any_number_of_threads() {
+    let with = |threads| {
+        let stretch = ["--slo", "p90 stretch <= 3", "--slo", "p95 ttft <= 10 s"];
+        replayed(&[&["benches/w2.toml", "--threads", threads][..], &stretch].concat())
+    };
+    let one = with("1");
+    assert!(one.0[1].lines().count() > 15_000, "{} calls", one.0[1].lines().count());
+    for threads in ["2", "3"] {
+        let more = with(threads);
+        for (one, more) in one.0.iter().zip(&more.0) {
+            assert!(one == more, "{threads} threads: {}", difference(one, more));
+        }
+        assert_eq!(more.1, "", "nothing is said of threads");
+    }
+}
+
+#[test]
+fn who_asks_for_threads_is_told_why_one_simulates() {
+    let args = ["benches/w2.toml", "--set", "workload.to_s=60", "--set", "router=least_loaded"];
+    let told = |threads: &[&str]| replayed(&[&args[..], threads].concat()).1;
+    let why = "note: one thread simulates: the router chooses a replica for every call";
+    assert!(told(&["--threads", "2"]).starts_with(why), "{}", told(&["--threads", "2"]));
+    assert_eq!(told(&["--threads", "1"]), "");
+    assert_eq!(told(&[]), "");
 }
