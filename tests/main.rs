@@ -36,6 +36,7 @@ mod main {
     mod reference;
     mod replica_events;
     mod rig;
+    mod shards;
     mod sizes;
     mod small;
     mod stats;

@@ -144,7 +144,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     pub(super) fn arrive_at_gateway(&mut self, now: Time, request: RequestId) {
         let InFlight { record, play, .. } = &self.in_flight[request.index()];
         let state = &self.plays[*play as usize];
-        let plan = &state.plan.calls[record.call as usize];
+        let plan = state.plan.class(record.call);
         let names = &self.arrivals.names;
         let Some(gate) = &mut self.gate else { return };
         let spec = CallSpec {

@@ -13,6 +13,7 @@ use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::{Failure, Sessions, Stream};
 use crate::fleet::observer::Observer;
 use crate::fleet::played::{Played, played};
+use crate::fleet::shards::why_together;
 use crate::fleet::workload::{Counts, Workload};
 use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::{Name, Trace};
@@ -38,6 +39,7 @@ pub struct Case {
     pub targets: Vec<Slo>,
     alone: Arc<AloneTimes>,
     kinds: siblings::Kinds,
+    threads: usize,
 }
 
 /// One fleet as it was simulated and judged.
@@ -127,7 +129,8 @@ impl Case {
         }
         let kinds = siblings::Kinds::default();
         let alone = kinds.alone(&setup, &workload);
-        Ok(Self { scenario, setup, workload: Arc::new(workload), notes, targets, alone, kinds })
+        let workload = Arc::new(workload);
+        Ok(Self { scenario, setup, workload, notes, targets, alone, kinds, threads: 1 })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
@@ -136,6 +139,19 @@ impl Case {
         self.setup.every_step = every_step;
         self.alone = self.kinds.alone(&self.setup, &self.workload);
         self
+    }
+
+    /// Has runs use so many threads at most; their results are the same for any number.
+    #[must_use]
+    pub fn on_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Why one run of it is simulated on one thread, however many there are; `None` if it is not.
+    #[must_use]
+    pub fn why_one_thread(&self) -> Option<&'static str> {
+        why_together(&self.setup)
     }
 
     /// Simulates the fleet with this many replicas, and adds up what figures and targets need.
@@ -150,7 +166,7 @@ impl Case {
     ///
     /// # Errors
     /// As for [`Case::run`].
-    pub fn run_with<O: Observer>(
+    pub fn run_with<O: Observer + Send>(
         &self,
         replicas: u32,
         observer: O,
@@ -168,7 +184,7 @@ impl Case {
     /// # Errors
     /// As for [`Case::run`]; a trace that cannot be read, and a name in the scenario that is not in
     /// the trace.
-    pub fn stream<O: Observer>(
+    pub fn stream<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Stream<'_>,
@@ -204,10 +220,12 @@ impl Case {
         self.scenario.serving.notes.iter().chain(of_gateway).chain(&self.notes)
     }
 
-    /// What tells how long sessions of this case take alone, if its targets are about it.
+    /// What tells beforehand how long sessions of this case take alone, on the thread that makes
+    /// them ready; none where that is found out on all threads.
     #[must_use]
     pub fn alone_times(&self) -> Option<AloneTimes> {
-        self.tally().wants_alone().then(|| self.alone.afresh())
+        let apart = self.threads > 1 && self.why_one_thread().is_none();
+        (!apart).then(|| self.alone.afresh())
     }
 
     /// Whether a fleet of this size has every replica that an event names.
@@ -225,7 +243,7 @@ impl Case {
         }
     }
 
-    fn simulate<O: Observer>(
+    fn simulate<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Sessions<'_>,
@@ -233,7 +251,8 @@ impl Case {
         progress: &Progress,
     ) -> Result<Run<O>> {
         let setup = self.setup.with_replicas(&self.scenario, replicas)?;
-        Ok(fleet::simulate(&setup, sessions, observer, Some(&self.alone), progress))
+        let alone = Some(&*self.alone);
+        Ok(fleet::simulate_on(self.threads, &setup, sessions, observer, alone, progress))
     }
 
     /// A run that came to its end, or was stopped.

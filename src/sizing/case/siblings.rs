@@ -86,6 +86,7 @@ impl Case {
             scenario,
             setup,
             targets,
+            threads: self.threads,
         })
     }
 
@@ -101,6 +102,7 @@ impl Case {
             alone: self.kinds.alone(&setup, &self.workload),
             kinds: self.kinds.clone(),
             setup,
+            threads: self.threads,
         }
     }
 
@@ -117,6 +119,7 @@ impl Case {
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),
             setup: self.setup.clone(),
+            threads: self.threads,
         }
     }
 
