@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&table.0), "before,a\nlong\nb\nc\nd\n");
         instant.begins(Time(6));
         instant.sort(&mut table);
-        assert_eq!(table.0.len(), 22);
+        assert_eq!(table.0.len(), 20);
     }
 
     #[test]
