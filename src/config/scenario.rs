@@ -199,7 +199,6 @@ impl Scenario {
         let gateway = Gateway::read(&mut document)?;
         let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
-        refuse_ranks_behind_gateway(&document, gateway.as_ref(), &serving)?;
         let load = read_load(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| read_seconds(&document, key, default);
@@ -311,19 +310,6 @@ fn read_window(document: &Document, is_trace: bool) -> Result<Option<Span>> {
 fn read_on_overflow(document: &Document) -> Result<OnOverflow> {
     let rules = [("reject", OnOverflow::Reject), ("compact", OnOverflow::Compact)];
     Ok(document.choice("fleet.on_overflow", &rules)?.unwrap_or(OnOverflow::Reject))
-}
-
-/// A call that is given up must be taken back from the rank that has it, which is not proved yet.
-fn refuse_ranks_behind_gateway(
-    document: &Document,
-    gateway: Option<&Gateway>,
-    serving: &Serving,
-) -> Result<()> {
-    if gateway.is_none() || serving.data_parallel_size == 1 {
-        return Ok(());
-    }
-    let text = "a gateway in front of replicas with several ranks is not modelled yet";
-    Err(document.at("engine.data_parallel_size", Error::new(text)))
 }
 
 fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {

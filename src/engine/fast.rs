@@ -337,6 +337,11 @@ impl Rank for FastEngine {
         self.due = self.has_work().then_some(Due::StepStarts(now));
     }
 
+    /// What is due says nothing here: a request that comes while a step runs sets it.
+    fn withdraw(&mut self, request: RequestId) {
+        self.find_and_take_back(request);
+    }
+
     fn occupancy(&self) -> Occupancy {
         Occupancy::of(&self.scheduler)
     }

@@ -67,6 +67,10 @@ pub trait Rank: Engine {
     /// The step ends: what came out of the batch is taken in.
     fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>);
 
+    /// Nobody waits for a request any more, if it has it: as [`Engine::abort`], at the end of the
+    /// step if it takes part in one.
+    fn withdraw(&mut self, request: RequestId);
+
     /// What it holds now.
     fn occupancy(&self) -> Occupancy;
 }
@@ -206,8 +210,8 @@ impl<R: Rank> Engine for RankGroup<R> {
     }
 
     /// By whichever rank has it.
-    fn abort(&mut self, now: Time, request: RequestId) {
-        self.ranks.iter_mut().for_each(|rank| rank.abort(now, request));
+    fn abort(&mut self, _: Time, request: RequestId) {
+        self.ranks.iter_mut().for_each(|rank| rank.withdraw(request));
     }
 
     /// On every rank: nobody knows yet which will be asked.

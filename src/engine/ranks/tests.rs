@@ -106,6 +106,98 @@ fn both_kinds_of_rank_do_the_same() {
     assert!(played > CASES / 2 && preempted > 100, "{played} played, {preempted} preempted");
 }
 
+/// Requests are taken back at any time: while they wait, run, are in a step, at the very instant at
+/// which they come, or when they have ended.
+#[test]
+fn both_kinds_of_rank_take_back_the_same() {
+    let (two, eight) = (cost("Qwen3-30B-A3B", 2), cost("Qwen3-30B-A3B", 8));
+    let mut sums = TakenBack::default();
+    for seed in 0..2 * CASES {
+        let mut dice = Dice(seed);
+        let config = config(&mut dice);
+        let cost = if dice.percent(50) { &two } else { &eight };
+        let mut plain = Watched::new(RankGroup::new(&config, cost, PlainEngine::new));
+        let mut fast = Watched::new(RankGroup::new(&config, cost, FastEngine::new));
+        let stuck = play_with_aborts(&mut dice, &config, &mut plain, &mut fast, &mut sums);
+        assert_eq!(plain.engine.stuck(), fast.engine.stuck(), "seed {seed}");
+        if stuck {
+            continue;
+        }
+        assert_eq!(plain.told.parting(&fast.told), None, "seed {seed}");
+        assert_eq!(plain.engine.metrics(), fast.engine.metrics(), "seed {seed}");
+        let metrics = plain.engine.metrics();
+        assert_eq!((metrics.num_requests_running, metrics.num_requests_waiting), (0, 0));
+        assert_eq!(metrics.kv_cache_usage_perc, 0.0, "seed {seed}: blocks are lost");
+        sums.played += 1;
+    }
+    let TakenBack { played, in_step, between, waiting, at_once } = sums;
+    let places = [in_step, between, waiting, at_once];
+    assert!(played > CASES && places.iter().all(|count| *count > 100), "{sums:?}");
+}
+
+/// How many requests were taken back, and where they were then.
+#[derive(Debug, Default)]
+struct TakenBack {
+    played: u64,
+    in_step: u64,
+    /// In the running list, while no step runs.
+    between: u64,
+    waiting: u64,
+    /// At the instant at which they came.
+    at_once: u64,
+}
+
+/// Gives both groups the same requests, and takes back the same. True if they got stuck.
+fn play_with_aborts(
+    dice: &mut Dice,
+    config: &EngineConfig,
+    plain: &mut Watched<RankGroup<PlainEngine>>,
+    fast: &mut Watched<RankGroup<FastEngine>>,
+    sums: &mut TakenBack,
+) -> bool {
+    let mut asked = Asked { requests: Vec::new(), segments: 0, stops: 50 };
+    let pause_us = [0, 3_000, 60_000, 900_000][dice.between(0, 3) as usize];
+    let (mut now, mut came) = (Time::ZERO, Vec::new());
+    for _ in 0..dice.between(1, 60) {
+        // At the very instant of a step's end, or at any time.
+        now = match plain.engine.due() {
+            Some(due) if dice.percent(25) => now.max(key(due).0),
+            _ if dice.percent(40) => now,
+            _ => now + Span(dice.between(0, 1_000 * pause_us)),
+        };
+        if !(plain.run_until((now, 1)) && fast.run_until((now, 1))) {
+            // One may have got further than the other, at the same instant.
+            plain.run_until((now, 1));
+            fast.run_until((now, 1));
+            return true;
+        }
+        if dice.percent(60) || came.is_empty() {
+            let request = asked.next(dice, config);
+            came.push(now);
+            plain.engine.submit(now, request.clone());
+            fast.engine.submit(now, request);
+        }
+        while dice.percent(50) {
+            let last = came.len() as u64 - 1;
+            let first = if dice.percent(80) { last.saturating_sub(4) } else { 0 };
+            let index = dice.between(first, last) as usize;
+            let request = RequestId::from_index(index);
+            let mut ranks = plain.engine.ranks.iter();
+            let there = ranks.any(|rank| rank.unfinished().any(|(id, _)| id == request));
+            let before = plain.engine.occupancy();
+            plain.engine.abort(now, request);
+            fast.engine.abort(now, request);
+            let after = plain.engine.occupancy();
+            assert_eq!(after, fast.engine.occupancy(), "what is left of {index}");
+            sums.in_step += u64::from(there && after == before);
+            sums.between += u64::from(after.running < before.running);
+            sums.waiting += u64::from(after.waiting < before.waiting);
+            sums.at_once += u64::from(there && came[index] == now);
+        }
+    }
+    !(plain.run_until((Time::MAX, 0)) && fast.run_until((Time::MAX, 0)))
+}
+
 /// Every request is admitted once, gives its first token and its whole answer, and leaves nothing.
 fn conserves<E: Engine>(watched: &Watched<E>, arrivals: &[(Time, Request)]) {
     let mut fates: BTreeMap<RequestId, [u64; 3]> = BTreeMap::new();
