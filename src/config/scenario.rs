@@ -207,6 +207,7 @@ impl Scenario {
         let router = router::read_kind(&document)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
+        let api = read_api_time(&document, calibration.as_ref())?;
         Ok(Self {
             name: document.text("name")?.unwrap_or_else(|| file.to_owned()),
             description: document.text("description")?.unwrap_or_default(),
@@ -238,7 +239,7 @@ impl Scenario {
             price: prices::read(&document, &serving)?,
             one_price: document.has(prices::ONE_PRICE),
             pod_price: prices::read_pod(&document, gateway.is_some())?,
-            api: read_api_time(&document)?,
+            api,
             client: read_client(&document, gateway.is_some())?,
             models: read_models(&document)?,
             gateway,
@@ -414,15 +415,17 @@ fn read_load(document: &Document) -> Result<Load> {
     })
 }
 
-fn read_api_time(document: &Document) -> Result<ApiTime> {
-    let span = |key: &str, default: f64, unit: f64| {
-        let value = document.number(key, 0.0, 1e6)?.unwrap_or(default);
+/// As given, else that of the calibration.
+fn read_api_time(document: &Document, calibration: Option<&Calibration>) -> Result<ApiTime> {
+    let fitted = calibration.map(|found| found.api).unwrap_or_default();
+    let span = |key: &str, fitted: Option<f64>, default: f64, unit: f64| {
+        let value = document.number(key, 0.0, 1e6)?.or(fitted).unwrap_or(default);
         Ok(Span::from_secs_f64(value * unit))
     };
     Ok(ApiTime {
-        request: span("api.request_ms", 8.0, 1e-3)?,
-        prompt_token: span("api.prompt_token_us", 2.0, 1e-6)?,
-        output_token: span("api.output_token_us", 46.0, 1e-6)?,
+        request: span("api.request_ms", fitted.request_ms, 8.0, 1e-3)?,
+        prompt_token: span("api.prompt_token_us", fitted.prompt_token_us, 2.0, 1e-6)?,
+        output_token: span("api.output_token_us", fitted.output_token_us, 46.0, 1e-6)?,
     })
 }
 
