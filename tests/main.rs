@@ -23,6 +23,7 @@ mod main {
     mod import_spendlogs;
     mod import_spendlogs_forms;
     mod import_weka;
+    mod kernels;
     mod livelock;
     mod memory;
     mod model_config;
