@@ -33,6 +33,7 @@ mod main {
     mod postgres;
     mod property;
     mod ranks;
+    mod ranks_gateway;
     mod reference;
     mod replica_events;
     mod rig;

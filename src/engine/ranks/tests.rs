@@ -157,7 +157,7 @@ fn play_with_aborts(
 ) -> bool {
     let mut asked = Asked { requests: Vec::new(), segments: 0, stops: 50 };
     let pause_us = [0, 3_000, 60_000, 900_000][dice.between(0, 3) as usize];
-    let (mut now, mut came) = (Time::ZERO, Vec::new());
+    let (mut now, mut came, mut gone) = (Time::ZERO, Vec::new(), Vec::new());
     for _ in 0..dice.between(1, 60) {
         // At the very instant of a step's end, or at any time.
         now = match plain.engine.due() {
@@ -184,6 +184,7 @@ fn play_with_aborts(
             let before = plain.engine.occupancy();
             plain.engine.abort(now, request);
             fast.engine.abort(now, request);
+            gone.push((request, plain.told.effects.len()));
             let after = plain.engine.occupancy();
             assert_eq!(after, fast.engine.occupancy(), "what is left of {index}");
             sums.in_step += u64::from(there && after == before);
@@ -192,7 +193,22 @@ fn play_with_aborts(
             sums.at_once += u64::from(there && came[index] == now);
         }
     }
-    [plain.run_until((Time::MAX, 0)), fast.run_until((Time::MAX, 0))].contains(&false)
+    let stuck = [plain.run_until((Time::MAX, 0)), fast.run_until((Time::MAX, 0))].contains(&false);
+    for (request, told) in gone {
+        let later = &plain.told.effects[told..];
+        assert!(!later.iter().any(|(_, effect)| names(effect, request)), "{request:?} lives on");
+    }
+    stuck
+}
+
+fn names(effect: &Effect, wanted: RequestId) -> bool {
+    match *effect {
+        Effect::Admitted { request, .. }
+        | Effect::Preempted { request, .. }
+        | Effect::FirstToken { request }
+        | Effect::Finished { request, .. } => request == wanted,
+        Effect::StepStarted(_) => false,
+    }
 }
 
 /// Every request is admitted once, gives its first token and its whole answer, and leaves nothing.
