@@ -59,7 +59,7 @@ impl FastEngine {
 
     /// The chunk that every step prefills, if the batches do nothing else but decode. `None` if
     /// they will not be repeated.
-    fn repeated_rows(&self) -> Option<Option<Chunk>> {
+    pub(super) fn repeated_rows(&self) -> Option<Option<Chunk>> {
         if !self.locked || self.tangled || !self.joining.is_empty() || !self.ending.is_empty() {
             return None;
         }
@@ -151,7 +151,7 @@ impl FastEngine {
     }
 
     /// How many more schedulings decide the same, blocks apart.
-    fn equal_schedulings(&self, chunk: Option<&Chunk>) -> Option<u64> {
+    pub(super) fn equal_schedulings(&self, chunk: Option<&Chunk>) -> Option<u64> {
         let latest = self.lock.tick;
         let mut steps = u64::MAX;
         if let Some(end) = self.lock.next_end() {
@@ -205,7 +205,7 @@ impl FastEngine {
     }
 
     /// As many of the schedulings as there are blocks for.
-    fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+    pub(super) fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
         let free = self.scheduler.kv.free_blocks().0;
         if self.blocks_at_most(steps, chunk) <= free || self.blocks(steps, chunk) <= free {
             return steps;

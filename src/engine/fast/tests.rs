@@ -362,7 +362,7 @@ fn play(seed: u64, beside: Beside) -> Result<[u64; 4], String> {
     Ok(pair.counts())
 }
 
-fn variable(name: &str, otherwise: u64) -> u64 {
+pub(in crate::engine) fn variable(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 

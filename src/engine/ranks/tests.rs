@@ -8,7 +8,7 @@ use crate::config::precision::{KvDtype, WeightPrecision};
 use crate::config::{gpus, models};
 use crate::engine::config::EngineConfig;
 use crate::engine::fast::FastEngine;
-use crate::engine::fast::tests::{Asked, Dice, Told, config, key};
+use crate::engine::fast::tests::{Asked, Dice, Told, config, key, variable};
 use crate::engine::plain::PlainEngine;
 use crate::engine::request::{Effect, Request};
 use crate::engine::step_time::{StepCost, StepSetup};
@@ -37,17 +37,20 @@ struct Watched<E> {
     engine: E,
     told: Told,
     effects: Vec<Effect>,
+    /// How often it was asked to go on.
+    advances: u64,
 }
 
 impl<E: Engine> Watched<E> {
     fn new(engine: E) -> Self {
-        Self { engine, told: Told::default(), effects: Vec::new() }
+        Self { engine, told: Told::default(), effects: Vec::new(), advances: 0 }
     }
 
     /// Lets it do everything before this instant and phase. False once it is stuck.
     fn run_until(&mut self, until: (Time, u8)) -> bool {
         while let Some(at) = self.engine.due().map(key).filter(|at| *at < until) {
             self.engine.advance(at.0, &mut self.effects);
+            self.advances += 1;
             self.told.add(at.0, &mut self.engine, &mut self.effects);
             if self.engine.stuck().is_some() {
                 return false;
@@ -87,8 +90,8 @@ fn play<E: Engine>(engine: E, arrivals: &[(Time, Request)]) -> Option<Watched<E>
 #[test]
 fn both_kinds_of_rank_do_the_same() {
     let (two, eight) = (cost("Qwen3-30B-A3B", 2), cost("Qwen3-30B-A3B", 8));
-    let (mut played, mut preempted) = (0, 0);
-    for seed in 0..CASES {
+    let (mut played, mut preempted, mut advances) = (0, 0, (0, 0));
+    for seed in 0..variable("TONNAGE_CASES", CASES) {
         let mut dice = Dice(seed);
         let config = config(&mut dice);
         let cost = if dice.percent(50) { &two } else { &eight };
@@ -102,8 +105,10 @@ fn both_kinds_of_rank_do_the_same() {
         conserves(&plain, &arrivals);
         played += 1;
         preempted += plain.engine.metrics().num_preemptions;
+        advances = (advances.0 + plain.advances, advances.1 + fast.advances);
     }
     assert!(played > CASES / 2 && preempted > 100, "{played} played, {preempted} preempted");
+    assert!(2 * advances.1 < advances.0, "{advances:?}: steps are skipped");
 }
 
 /// Requests are taken back at any time: while they wait, run, are in a step, at the very instant at
@@ -112,7 +117,7 @@ fn both_kinds_of_rank_do_the_same() {
 fn both_kinds_of_rank_take_back_the_same() {
     let (two, eight) = (cost("Qwen3-30B-A3B", 2), cost("Qwen3-30B-A3B", 8));
     let mut sums = TakenBack::default();
-    for seed in 0..2 * CASES {
+    for seed in 0..2 * variable("TONNAGE_CASES", CASES) {
         let mut dice = Dice(seed);
         let config = config(&mut dice);
         let cost = if dice.percent(50) { &two } else { &eight };
