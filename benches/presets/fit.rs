@@ -66,8 +66,8 @@ const ROBUST: f64 = 0.15;
 /// Rows of a model on one GPU up to which each counts in full; more count by their root.
 const FULL_ROWS: f64 = 10.0;
 const ROUNDS: usize = 200;
-/// Damping of the first round. Many fits are nearly as good as the best; short steps from the centre
-/// find one near it.
+/// Damping of the first round. Many fits are nearly as good as the best; short steps from the
+/// centre find one near it.
 const DAMPING: f64 = 100.0;
 
 /// What rows have in common.

@@ -21,8 +21,8 @@ const FORMATS: [WeightPrecision; 5] = [
     WeightPrecision::Int4,
 ];
 
-/// By how many percent the error must be smaller for a preset to be replaced: figures of all who use
-/// it change.
+/// By how many percent the error must be smaller for a preset to be replaced: figures of all who
+/// use it change.
 const WORTHWHILE: f64 = 1.0;
 /// Fewer runs of its own tell nothing of a preset.
 const RUNS_MIN: usize = 10;

@@ -5,9 +5,9 @@
 //! takes. A rank without work computes one token for nothing; once no rank has work, all rest. The
 //! front end of the replica sends each request to the rank that its [`Balancer`] names.
 //!
-//! The group is an [`Engine`] like any other, around ranks of either kind. Steps in which fast ranks
-//! only decode the same requests are [skipped](skip) together; ranks of the plain kind take every
-//! step.
+//! The group is an [`Engine`] like any other, around ranks of either kind. Steps in which fast
+//! ranks only decode the same requests are [skipped](skip) together; ranks of the plain kind take
+//! every step.
 
 use super::config::EngineConfig;
 use super::metrics::EngineMetrics;

@@ -8,8 +8,8 @@ use tonnage::config::precision::{KvDtype, TorchDtype, WeightPrecision};
 use tonnage::config::{gpus, models};
 use tonnage::engine::step_time::{StepCost, StepSetup};
 
-/// Time of a layer's kernel that no context changes, in ms: the formula has it in the fixed time of a
-/// layer, the tables in the kernel.
+/// Time of a layer's kernel that no context changes, in ms: the formula has it in the fixed time of
+/// a layer, the tables in the kernel.
 const KERNEL_START_MS: f64 = 0.014;
 
 #[derive(Debug, Deserialize)]
@@ -44,12 +44,13 @@ impl Kernel {
     }
 }
 
-/// Contexts of 32 Ki to 128 Ki tokens, with the cache format of the kernel: within 10 % in the mean on
-/// either GPU. Nine in ten are within 20 %; the furthest are single sequences, whose kernels do not
+/// Contexts of 32 Ki to 128 Ki tokens, with the cache format of the kernel: within 10 % in the mean
+/// on either GPU. Nine in ten are within 20 %; the furthest are single sequences, whose kernels do not
 /// fill the GPU.
 #[test]
 fn decode_attention_at_long_contexts_is_that_of_the_kernels() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kernels/decode_attention.csv");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kernels/decode_attention.csv");
     let mut reader = csv::Reader::from_path(path).unwrap();
     let kernels: Vec<Kernel> = reader.deserialize().collect::<Result<_, _>>().unwrap();
     assert_eq!(kernels.len(), 768);

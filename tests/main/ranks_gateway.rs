@@ -58,7 +58,7 @@ proptest! {
     ) {
         let limits = Limits { max_num_queued_reqs: queued, ..Limits::default() };
         let cost = step_cost(ranks);
-        let setup = Setup { cost, events, limits, seed, ..behind(front, 2) };
+        let setup = Setup { cost, events, limits, seed, ..behind(front, 3) };
         let run = played_alike(&setup, &trace);
         let calls = trace.sessions.iter().map(|session| session.calls.len()).sum();
         assert_nothing_is_lost(&run, calls);

@@ -63,7 +63,8 @@ impl Untold {
         self.places.clear();
         self.places.extend(self.of_ranks.iter().map(|levels| (0, first(levels))));
         while left > 0 {
-            let together = self.places.iter().map(|(_, rest)| *rest).min().unwrap_or(left).min(left);
+            let together =
+                self.places.iter().map(|(_, rest)| *rest).min().unwrap_or(left).min(left);
             let mut used = idle;
             for ((at, rest), levels) in self.places.iter_mut().zip(&self.of_ranks) {
                 let Some(level) = levels.get(*at) else { continue };
@@ -110,8 +111,11 @@ impl<R: Rank> RankGroup<R> {
             Some(u64::try_from((first.0 - other.0) / gained).map_or(u64::MAX, |n| n + 1))
         };
         let alone = working().map(line).filter_map(overtaken).min().unwrap_or(u64::MAX);
-        let skip =
-            Skip { at: end, steps: steps.min(alone), series: Series { rest: self.carry, first, slope } };
+        let skip = Skip {
+            at: end,
+            steps: steps.min(alone),
+            series: Series { rest: self.carry, first, slope },
+        };
         for ((rank, load), used) in self.ranks.iter_mut().zip(&self.loads).zip(&self.used) {
             if load.tokens() > 0 {
                 rank.skip(skip.at, skip.steps, skip.series, *used);
@@ -158,7 +162,8 @@ impl<R: Rank> RankGroup<R> {
         self.carry = skip.series.rest_after(steps);
     }
 
-    /// Brings everything to where it is at this instant: a skip ends with the steps that have begun.
+    /// Brings everything to where it is at this instant: a skip ends with the steps that have
+    /// begun.
     pub(super) fn catch_up(&mut self, now: Time) {
         let Some(skip) = self.skip else { return };
         let begun = skip.begun(now);

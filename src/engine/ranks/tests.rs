@@ -108,7 +108,7 @@ fn both_kinds_of_rank_do_the_same() {
         advances = (advances.0 + plain.advances, advances.1 + fast.advances);
     }
     assert!(played > CASES / 2 && preempted > 100, "{played} played, {preempted} preempted");
-    assert!(2 * advances.1 < advances.0, "{advances:?}: steps are skipped");
+    assert!(10 * advances.1 < 7 * advances.0, "{advances:?}: steps are skipped");
 }
 
 /// Requests are taken back at any time: while they wait, run, are in a step, at the very instant at

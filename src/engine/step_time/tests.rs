@@ -233,10 +233,8 @@ fn data_sheet_ms(setup: &StepSetup, decodes: &[u64], tokens: u64) -> f64 {
         Some(Window { kind: WindowKind::Sliding, tokens, .. }) => context.min(tokens),
         Some(Window { kind: WindowKind::Chunked, tokens, .. }) => (context - 1) % tokens + 1,
     };
-    let read: u64 = decodes
-        .iter()
-        .map(|&c| c * model.full_layers() + seen(c) * model.windowed_layers())
-        .sum();
+    let read: u64 =
+        decodes.iter().map(|&c| c * model.full_layers() + seen(c) * model.windowed_layers()).sum();
     let common = model.common_params() as f64;
     let output_layer = (model.vocab * model.hidden) as f64;
     // Even a single token passes through k experts a layer.

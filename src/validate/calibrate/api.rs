@@ -129,7 +129,8 @@ fn told_by(quiet: &[Quiet]) -> std::result::Result<Before, String> {
                     time to the first token)";
         return Err(text.to_owned());
     }
-    let sum = |of: &dyn Fn(&Quiet) -> f64| quiet.iter().map(|one| one.weight * of(one)).sum::<f64>();
+    let sum =
+        |of: &dyn Fn(&Quiet) -> f64| quiet.iter().map(|one| one.weight * of(one)).sum::<f64>();
     let weights = sum(&|_| 1.0);
     let (prompt, rest) = (sum(&|one| one.prompt) / weights, sum(&|one| one.rest_ms) / weights);
     let off = weights.sqrt().recip();
