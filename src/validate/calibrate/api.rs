@@ -54,7 +54,9 @@ pub fn fit(points: &[Point], simulated: &[Latencies], error: f64, seed: u64) -> 
     match after(points) {
         Ok((us, told_by)) => {
             found.times.output_token_us = Some(us);
-            found.notes.push(format!("host time after each output token: told by {told_by}"));
+            found.notes.push(format!(
+                "host time after each output token: told by {told_by} of the points"
+            ));
         }
         Err(reason) => found.notes.push(format!("host time after each token not told: {reason}")),
     }
@@ -178,6 +180,9 @@ fn told_by(quiet: &[Quiet]) -> std::result::Result<Before, String> {
 
 /// Microseconds for each output token, and by how many points they are told.
 fn after(points: &[Point]) -> std::result::Result<(f64, usize), String> {
+    if !points.is_empty() && points.iter().all(|point| matches!(point, Point::Log(_))) {
+        return Err("the times of a log end with the engine's last token".to_owned());
+    }
     let mut found = Vec::new();
     let mut derived = 0;
     for point in points {
