@@ -45,8 +45,8 @@ impl Kernel {
 }
 
 /// Contexts of 32 Ki to 128 Ki tokens, with the cache format of the kernel: within 10 % in the mean
-/// on either GPU. Nine in ten are within 20 %; the furthest are single sequences, whose kernels do not
-/// fill the GPU.
+/// on either GPU. Nine in ten are within 20 %; the furthest are one or two sequences on many
+/// GPUs, whose kernels do not fill them.
 #[test]
 fn decode_attention_at_long_contexts_is_that_of_the_kernels() {
     let path =
