@@ -23,6 +23,7 @@ mod main {
     mod import_spendlogs;
     mod import_spendlogs_forms;
     mod import_weka;
+    mod kernels;
     mod livelock;
     mod memory;
     mod model_config;
@@ -33,6 +34,7 @@ mod main {
     mod postgres;
     mod property;
     mod ranks;
+    mod ranks_gateway;
     mod reference;
     mod replica_events;
     mod rig;
