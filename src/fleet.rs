@@ -29,6 +29,8 @@ mod tournament;
 pub mod workload;
 mod world;
 
+pub use gate_use::GatewayUse;
+
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
@@ -45,7 +47,6 @@ use crate::engine::plain::PlainEngine;
 use crate::engine::ranks::RankGroup;
 use crate::engine::step_time::StepCost;
 use crate::observe::burst::Burst;
-use crate::observe::gateway::GatewayUse;
 use crate::observe::members::ScalingUse;
 use crate::observe::records::{CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use clients::Clients;
+use clients::{Clients, TokenPrice};
 
 use crate::units::{Bytes, ReplicaId, Span, Tokens};
 
@@ -372,13 +372,15 @@ pub struct Deployment {
     pub tpm: Option<u64>,
     /// Price of input and output together, for cost-based routing.
     pub price: f64,
+    /// What a token is billed with, if it is said for this deployment.
+    pub token_price: Option<TokenPrice>,
 }
 
 impl Deployment {
     /// A deployment of a group on a replica, with nothing else said.
     #[must_use]
     pub const fn new(group: u32, replica: ReplicaId) -> Self {
-        Self { group, replica, weight: None, rpm: None, tpm: None, price: 0.0 }
+        Self { group, replica, weight: None, rpm: None, tpm: None, price: 0.0, token_price: None }
     }
 }
 

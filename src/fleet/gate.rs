@@ -6,7 +6,7 @@
 //! that as a failed connection. A client that is refused asks again, by the rule of its SDK and of
 //! the agent above it, as a new request of the gateway.
 
-use super::gate_use::{Counted, Seen};
+use super::gate_use::Counted;
 use super::observer::Observer;
 use super::world::{Event, InFlight, Stage, World};
 use crate::config::gateway::clients::Clients;
@@ -15,7 +15,8 @@ use crate::engine::Engine;
 use crate::gateway::Gateway;
 use crate::gateway::client::SdkRetries;
 use crate::gateway::cooldown::Failure;
-use crate::gateway::effect::{CallSpec, Effect, Usage};
+use crate::gateway::effect::{CallSpec, Effect, Limited, Usage};
+use crate::gateway::metrics::GatewayCounts;
 use crate::observe::members::MemberWatch;
 use crate::observe::records::CallOutcome;
 use crate::observe::replica::Window;
@@ -31,7 +32,7 @@ pub(super) struct Gate<'a> {
     /// Requests that are with it.
     pub(super) open: u64,
     /// What it does not see itself.
-    pub(super) seen: Seen,
+    pub(super) seen: GatewayCounts,
     /// What had been counted when the window began.
     pub(super) before: Option<Counted>,
     pub(super) window: Window,
@@ -66,7 +67,7 @@ impl<'a> Gate<'a> {
             clients: &front.clients,
             wakes: None,
             open: 0,
-            seen: Seen::default(),
+            seen: GatewayCounts::default(),
             before: None,
             window,
             pods,
@@ -95,9 +96,11 @@ impl<'a> Gate<'a> {
         said.or_else(named).unwrap_or(0)
     }
 
-    fn limits(&self, tenant: Option<&Name>) -> [Option<u32>; 2] {
+    /// The limits of a tenant, which is a key: each has its own counters.
+    fn limits(&self, number: u32, tenant: Option<&Name>) -> [Option<Limited>; 2] {
         let said = tenant.and_then(|tenant| self.clients.limits.get(tenant));
-        said.copied().unwrap_or(self.clients.other_limits)
+        let limits = said.copied().unwrap_or(self.clients.other_limits);
+        limits.map(|limit| limit.map(|limit| Limited { limit, holder: u64::from(number) }))
     }
 
     /// The pods have become more or fewer.
@@ -150,7 +153,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let spec = CallSpec {
             session: Some(u64::from(state.number)),
             key: u64::from(plan.tenant),
-            limits: gate.limits(names.tenants.get(plan.tenant as usize)),
+            limits: gate.limits(plan.tenant, names.tenants.get(plan.tenant as usize)),
             group: gate.group(names.models.get(plan.model as usize)),
             prompt: record.prompt,
             tools: gate.clients.tools,
@@ -199,7 +202,9 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let InFlight { record, play, .. } = &mut self.in_flight[request.index()];
         let state = &mut self.plays[*play as usize];
         if let (true, Some(gate), Some(before)) = (first, &mut self.gate, state.pin) {
-            gate.seen.went(before == replica);
+            let stays = before == replica;
+            gate.seen.stayed += u64::from(stays);
+            gate.seen.moved += u64::from(!stays);
         }
         state.pin = Some(replica);
         record.note_attempt(now);
@@ -237,7 +242,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         let (prompt, output) = (in_flight.record.prompt, in_flight.record.output);
         let Some(gate) = &self.gate else { return };
-        let usage = Usage { prompt, output, nano_cost: gate.clients.price.of(prompt, output) };
+        let price = gate.gateway.price_of(CallId(request.0)).unwrap_or(gate.clients.price);
+        let usage = Usage { prompt, output, nano_cost: price.of(prompt, output) };
         self.tell_gateway(now, |gateway, effects| {
             gateway.upstream_ended(now, CallId(request.0), usage, effects);
         });

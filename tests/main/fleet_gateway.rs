@@ -11,9 +11,8 @@ use tonnage::config::scenario::{Client, RouterKind};
 use tonnage::fleet::admission::Limits;
 use tonnage::fleet::arrivals::Sessions;
 use tonnage::fleet::workload::Workload;
-use tonnage::fleet::{Progress, Run, Setup, simulate};
+use tonnage::fleet::{GatewayUse, Progress, Run, Setup, simulate};
 use tonnage::gateway::client::worst_case_attempts;
-use tonnage::observe::gateway::GatewayUse;
 use tonnage::observe::records::{CallOutcome, Records};
 use tonnage::rng::{Purpose, Stream};
 use tonnage::trace::record::{Call, Trace};
@@ -135,7 +134,7 @@ fn sessions_stay_where_their_first_call_went() {
             assert!((1..12).all(|call| record(run, session, call).replica == first));
         }
     }
-    assert_eq!(use_of(&with).stay_share(), Some(1.0));
+    assert_eq!(use_of(&with).counts.stay_share(), Some(1.0));
 }
 
 /// The measured cliff, through the whole fleet: with 200 entries and n live sessions in random
@@ -150,7 +149,7 @@ fn beyond_200_sessions_a_worker_pins_are_lost() {
             ..behind(quick(), 4)
         };
         let run = played(&setup, &trace);
-        let stay = use_of(&run).stay_share().unwrap();
+        let stay = use_of(&run).counts.stay_share().unwrap();
         let c = (200.0 / live as f64).min(1.0);
         let rule = c + (1.0 - c) / 4.0;
         assert!((stay - rule).abs() < 0.02, "{live}: {stay:.3}, by the rule {rule:.3}");
@@ -242,7 +241,7 @@ fn the_gateway_does_not_know_that_a_replica_is_lost() {
     assert_nothing_is_lost(&free, 60);
     let refused = |run: &Run| use_of(run).counts.given_up;
     assert!(refused(&free) < refused(&pinned), "{} {}", refused(&free), refused(&pinned));
-    assert!(use_of(&free).counts.retries > 0);
+    assert!(use_of(&free).counts.retried > 0);
 }
 
 /// Calls that are under way when their replica is lost fail there; a stream that had begun is not
@@ -317,9 +316,9 @@ fn rows_of_a_queue_without_room_are_lost_with_their_money() {
     let run = played_alike(&behind(front, 1), &sessions(50, 2, 900));
     assert_nothing_is_lost(&run, 100);
     let GatewayUse { counts, spend_rows_waiting, .. } = use_of(&run);
-    assert!(counts.rows_lost > 50, "{counts:?}");
-    assert_eq!(counts.nano_cost_lost, counts.rows_lost * (20 * 1_000 + 5_000));
-    assert!(counts.rows_written + counts.rows_lost + spend_rows_waiting <= 100);
+    assert!(counts.spend_rows_lost > 50, "{counts:?}");
+    assert_eq!(counts.spend_nanos_lost, counts.spend_rows_lost * (20 * 1_000 + 5_000));
+    assert!(counts.spend_rows_written + counts.spend_rows_lost + spend_rows_waiting <= 100);
 }
 
 pub fn any_front() -> impl Strategy<Value = FrontEnd> {

@@ -24,9 +24,9 @@ pub struct Clients {
     pub tools: u32,
     /// Model groups by the name of a served model, where a group is not called as its model.
     pub groups: BTreeMap<Name, u32>,
-    /// Limits of key and team, by the name of the tenant.
+    /// Limits of key and team, by the name of the tenant, which is a key.
     pub limits: BTreeMap<Name, [Option<u32>; 2]>,
-    /// Limits of tenants that are not named there.
+    /// Limits of tenants that are not named there: each has all of them.
     pub other_limits: [Option<u32>; 2],
     /// What a token costs, for the rows that are lost.
     pub price: TokenPrice,
@@ -61,6 +61,13 @@ pub struct TokenPrice {
 }
 
 impl TokenPrice {
+    /// Of so many USD for a token.
+    #[must_use]
+    pub fn of_usd(input: f64, output: f64) -> Self {
+        let nanos = |usd: f64| (usd * 1e9).round() as u64;
+        Self { input: nanos(input), output: nanos(output) }
+    }
+
     /// What a call bills.
     #[must_use]
     pub fn of(&self, prompt: Tokens, output: Tokens) -> u64 {

@@ -129,7 +129,7 @@ proptest! {
         prop_assert!(ends.values().all(|ends| *ends == 1), "a call ended twice");
         let status = rig.gateway.status(secs(3_000.0));
         prop_assert_eq!((status.in_flight, status.queued), (0, 0));
-        prop_assert_eq!(rig.gateway.metrics().attempts, rig.sent.len() as u64);
+        prop_assert_eq!(rig.gateway.metrics().counts.attempts, rig.sent.len() as u64);
         prop_assert!(rig.running.is_empty(), "an attempt is still running");
         prop_assert_eq!(rig.gateway.queries.len(), 0);
     }

@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::observe::gateway::{GatewayCounts, GatewayUse};
+use crate::fleet::GatewayUse;
+use crate::gateway::metrics::GatewayCounts;
 use crate::stats::LogHistogram;
 use crate::units::Span;
 
@@ -36,7 +37,7 @@ const OWN: [Counter; 18] = [
     ("no_worker", "Requests that found no pod.", |counts| counts.no_worker),
     ("rate_limited", "Requests beyond the limits of a tenant.", |counts| counts.rate_limited),
     ("database_errors", "Requests whose key was not found out.", |counts| counts.database_errors),
-    ("retried", "Tries after a failure.", |counts| counts.retries),
+    ("retried", "Tries after a failure.", |counts| counts.retried),
     ("fallbacks", "Other groups tried.", |counts| counts.fallbacks),
     ("timeouts", "Attempts that ran into the timeout.", |counts| counts.timeouts),
     ("token_counts", "Counts of tokens.", |counts| counts.token_counts),
@@ -45,8 +46,8 @@ const OWN: [Counter; 18] = [
     ("evicted_pins", "Pins that went before their time.", |counts| counts.evicted_pins),
     ("key_queries", "Keys looked up.", |counts| counts.key_queries),
     ("connections_refused", "Connections that were refused.", |counts| counts.connections_refused),
-    ("spend_rows_written", "Spend rows written.", |counts| counts.rows_written),
-    ("spend_rows_lost", "Spend rows lost.", |counts| counts.rows_lost),
+    ("spend_rows_written", "Spend rows written.", |counts| counts.spend_rows_written),
+    ("spend_rows_lost", "Spend rows lost.", |counts| counts.spend_rows_lost),
     ("redis_stood_in", "Redis operations done without it.", |counts| counts.redis_stood_in),
 ];
 
