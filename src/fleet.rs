@@ -120,6 +120,8 @@ pub struct Run<O = Records> {
     pub cut_off: CutOff,
     /// What each replica did inside the window.
     pub replicas: Vec<ReplicaUse>,
+    /// Replicas of the fleet as it began; behind them are those that an autoscaler started.
+    pub replicas_at_start: u32,
     /// What the gateway did inside the window, if there is one.
     pub gateway: Option<GatewayUse>,
     /// What autoscalers did.
@@ -163,6 +165,7 @@ impl<A, B> Run<(A, B)> {
             records,
             cut_off: self.cut_off,
             replicas: self.replicas,
+            replicas_at_start: self.replicas_at_start,
             gateway: self.gateway,
             scaling: self.scaling,
             window: self.window,

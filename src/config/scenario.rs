@@ -205,6 +205,12 @@ impl Scenario {
         let seconds = |key, default| read_seconds(&document, key, default);
         let replicas = read_replicas(&document, gateway.as_ref())?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
+        let autoscale = Autoscale::read(&document, pods, replicas)?;
+        let scene = faults::Scene {
+            replicas,
+            scales_replicas: autoscale.scales_replicas(),
+            gateway: gateway.as_ref().map(Gateway::config),
+        };
         let router = router::read_kind(&document)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
@@ -215,10 +221,10 @@ impl Scenario {
             generated,
             calibration,
             replicas,
-            autoscale: Autoscale::read(&document, pods, replicas)?,
+            events: faults::read(&document, &scene)?,
+            autoscale,
             router,
             routing: Routing::read(&document, router, replicas)?,
-            events: faults::read(&document, replicas)?,
             on_overflow: read_on_overflow(&document)?,
             load,
             reshape: Reshape::read(&document, is_trace)?,
@@ -443,7 +449,12 @@ fn read_api_time(document: &Document) -> Result<ApiTime> {
 fn read_client(document: &Document, has_gateway: bool) -> Result<Client> {
     let limits = ["engine.max_num_queued_reqs", "engine.max_num_queued_tokens"];
     let client = ["client.max_retries", "client.retry_base_s", "client.retry_max_s"];
-    let of_gateway = ["client.honour_retry_after", "client.agent_retries", "client.agent_wait_s"];
+    let of_gateway = [
+        "client.honour_retry_after",
+        "client.agent_retries",
+        "client.agent_wait_s",
+        "client.timeout_s",
+    ];
     if has_gateway {
         return Ok(Client {
             max_retries: document.whole(client[0], 0, 100)?.unwrap_or(2) as u32,

@@ -102,6 +102,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             call,
             replica: None,
             dispatched: now,
+            asked: now,
             sent: now,
             queued: now,
             scheduled: now,
@@ -132,6 +133,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             sent: Sent::default(),
             stage: Stage::Client,
             attempt: 0,
+            ask: 0,
         };
         if let Some(request) = self.free_requests.pop() {
             self.in_flight[request.index()] = in_flight;

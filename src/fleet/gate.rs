@@ -4,7 +4,8 @@
 //! gateway says to which replica, again and again if it must. Replicas are connections that it
 //! holds: one that is lost or drained refuses them, and the gateway, which does not know, counts
 //! that as a failed connection. A client that is refused asks again, by the rule of its SDK and of
-//! the agent above it, as a new request of the gateway.
+//! the agent above it, as a new request of the gateway. One whose stream does not begin in time hangs
+//! up and does the same, once the gateway has noticed.
 
 use super::gate_use::Counted;
 use super::observer::Observer;
@@ -31,6 +32,8 @@ pub(super) struct Gate<'a> {
     wakes: Option<Time>,
     /// Requests that are with it.
     pub(super) open: u64,
+    /// Requests of clients so far, by which their patience tells one from another.
+    asks: u32,
     /// What it does not see itself.
     pub(super) seen: GatewayCounts,
     /// What had been counted when the window began.
@@ -67,6 +70,7 @@ impl<'a> Gate<'a> {
             clients: &front.clients,
             wakes: None,
             open: 0,
+            asks: 0,
             seen: GatewayCounts::default(),
             before: None,
             window,
@@ -145,7 +149,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// A client sends a call to the gateway.
     pub(super) fn arrive_at_gateway(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, play, .. } = &self.in_flight[request.index()];
+        let InFlight { record, play, ask, .. } = &mut self.in_flight[request.index()];
+        if record.attempts == 0 {
+            record.asked = now;
+        }
         let state = &self.plays[*play as usize];
         let plan = &state.plan.calls[record.call as usize];
         let names = &self.arrivals.names;
@@ -161,8 +168,30 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             streams: gate.clients.streams,
         };
         gate.open += 1;
+        let patience = gate.clients.timeout.filter(|_| spec.streams);
+        if let Some(patience) = patience {
+            gate.asks = gate.asks.checked_add(1).unwrap_or(1);
+            *ask = gate.asks;
+            let ask = gate.asks;
+            self.push(now + patience, Event::HangUp { request, ask });
+        }
         self.tell_gateway(now, |gateway, effects| {
             gateway.arrive(now, CallId(request.0), spec, effects);
+        });
+    }
+
+    /// A client has waited long enough for a sign of life, if it has had none.
+    pub(super) fn client_hangs_up(&mut self, now: Time, request: RequestId, ask: u32) {
+        let in_flight = &mut self.in_flight[request.index()];
+        if in_flight.ask != ask {
+            return;
+        }
+        in_flight.ask = 0;
+        if let Some(gate) = &mut self.gate {
+            gate.seen.hung_up += 1;
+        }
+        self.tell_gateway(now, |gateway, effects| {
+            gateway.client_gone(now, CallId(request.0), effects);
         });
     }
 
@@ -180,8 +209,12 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 self.one_less_open();
                 self.refused_by_gateway(now, RequestId(call.0), status, retry_after);
             }
-            // No client hangs up.
-            Effect::Forgotten { .. } => self.one_less_open(),
+            // Its client hung up, for want of an answer in time.
+            Effect::Forgotten { call } => {
+                self.one_less_open();
+                let status = Failure::Timeout.status();
+                self.refused_by_gateway(now, RequestId(call.0), status, None);
+            }
             // They are among what the gateway counts.
             Effect::RowsLost { .. } => {}
             Effect::PodStopped { .. } => {
@@ -284,7 +317,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         status: u16,
         retry_after: Option<Span>,
     ) {
-        self.in_flight[request.index()].record.refusals += 1;
+        let in_flight = &mut self.in_flight[request.index()];
+        (in_flight.record.refusals, in_flight.ask) = (in_flight.record.refusals + 1, 0);
         let wait = self.wait_of_client(request, status, retry_after);
         let Some(gate) = &mut self.gate else { return };
         if let Some(wait) = wait {

@@ -66,7 +66,9 @@ counts! {
     timeouts,
     /// Times that a deployment was left alone.
     cooldowns,
-    /// Requests that clients sent after a refusal or a time-out of their own.
+    /// Requests whose client hung up because no answer began in time.
+    hung_up,
+    /// Requests that clients sent after a refusal, or after they hung up.
     asked_again,
     /// Calls that clients gave up.
     given_up,

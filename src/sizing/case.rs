@@ -33,6 +33,8 @@ pub struct Case {
     pub workload: Arc<Workload>,
     /// What of the trace is played, where that is not all of it as recorded.
     pub notes: Vec<String>,
+    /// What to check before the result is trusted, of scenario and trace together.
+    warnings: Vec<Warning>,
     /// What the fleet must reach.
     pub targets: Vec<Slo>,
     alone: Arc<AloneTimes>,
@@ -92,7 +94,10 @@ impl Case {
         for target in &targets {
             check_target(target, &workload.names)?;
         }
-        Self::of(scenario, workload, notes, targets)
+        let warning = check_groups(&scenario, &workload.names.models)?;
+        let mut case = Self::of(scenario, workload, notes, targets)?;
+        case.warnings.extend(warning);
+        Ok(case)
     }
 
     /// Makes a scenario ready whose trace is read while it is played, by [`Case::stream`]. What it
@@ -124,7 +129,8 @@ impl Case {
         }
         let kinds = siblings::Kinds::default();
         let alone = kinds.alone(&setup, &workload);
-        Ok(Self { scenario, setup, workload: Arc::new(workload), notes, targets, alone, kinds })
+        let (warnings, workload) = (Vec::new(), Arc::new(workload));
+        Ok(Self { scenario, setup, workload, notes, warnings, targets, alone, kinds })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
@@ -180,6 +186,7 @@ impl Case {
         let run = finished(run)?;
         if run.interrupted.is_none() {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
+            check_groups(&self.scenario, &run.names.models)?;
             for target in &self.targets {
                 check_target(target, &run.names)?;
             }
@@ -191,7 +198,7 @@ impl Case {
     pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         let of_gateway = self.scenario.gateway.iter().flat_map(|gateway| &gateway.warnings);
         let of_engine = self.scenario.serving.warnings.iter();
-        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway)
+        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway).chain(&self.warnings)
     }
 
     /// What else the user should know, of the engine, the gateway and the trace.
@@ -242,7 +249,7 @@ impl Case {
     #[must_use]
     pub fn judge(&self, run: &Run<Tally>) -> Judged {
         Judged {
-            replicas: run.replicas.len() as u32,
+            replicas: run.replicas_at_start,
             figures: Figures::of(run, &self.scenario),
             verdicts: run.records.verdicts(),
             counts: run.counts,
@@ -272,6 +279,14 @@ fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
         Some(group) => Err(Error::unknown("model group of the trace", group, groups)
             .in_field(format!("models.{group}"))),
         None => Ok(()),
+    }
+}
+
+/// Refuses a served model that no model group of the gateway answers.
+fn check_groups(scenario: &Scenario, served: &[Name]) -> Result<Option<Warning>> {
+    match &scenario.gateway {
+        Some(gateway) => gateway.check_models(served.iter().map(Name::as_ref)),
+        None => Ok(None),
     }
 }
 

@@ -16,6 +16,9 @@ pub struct Clients {
     pub agent_retries: u32,
     /// How long it waits before.
     pub agent_wait: Span,
+    /// How long a client waits for a stream to begin before it hangs up and asks again, as after a
+    /// refusal; `None` for ever. Answers that are not streamed are waited for.
+    pub timeout: Option<Span>,
     /// Whether answers are streamed.
     pub streams: bool,
     /// Whether a budget or a check has prompts counted, where the gateway counts at all.
@@ -33,13 +36,14 @@ pub struct Clients {
 }
 
 impl Default for Clients {
-    /// SDKs that stream and honour `retry-after`, agents that give up with them, no budgets and no
-    /// limits.
+    /// SDKs that stream, wait as long as it takes and honour `retry-after`, agents that give up with
+    /// them, no budgets and no limits.
     fn default() -> Self {
         Self {
             honour_retry_after: true,
             agent_retries: 0,
             agent_wait: Span::ZERO,
+            timeout: None,
             streams: true,
             is_counted: false,
             tools: 0,

@@ -58,6 +58,8 @@ const TOLD: [&str; 22] = [
     OUTPUT_PRICE,
 ];
 
+/// How long the SDKs of OpenAI and Anthropic wait for an answer to begin: ten minutes.
+const SDK_TIMEOUT: Span = Span::from_secs(600);
 /// More pods, workers, slots, keys or connections than anybody has.
 const MANY: u64 = 1_000_000;
 /// A hundred years: a longer time is a slip.
@@ -570,6 +572,8 @@ impl Reader<'_> {
         if let Some(retries) = self.document.whole("client.agent_retries", 0, 100)? {
             clients.agent_retries = retries as u32;
         }
+        let timeout = clients.timeout.insert(SDK_TIMEOUT);
+        self.span("client.timeout_s", 1.0, 1e-3, timeout)?;
         self.span("client.agent_wait_s", 1.0, 0.0, &mut clients.agent_wait)
     }
 }

@@ -67,6 +67,9 @@ pub struct Scaling {
     pub serving_mean: f64,
     /// Most at once.
     pub held_max: u32,
+    /// Hours of their GPUs, loading and draining included; none of pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_hours: Option<f64>,
     /// Times that another number was wanted, in the whole run.
     pub changes: u64,
 }
@@ -115,6 +118,7 @@ fn scaling(run: &Run<Tally>, what: Scaled, used: &MemberUse) -> Scaling {
         held_mean: used.mean,
         serving_mean: used.serving.secs() / window.secs(),
         held_max: used.max,
+        gpu_hours: None,
         changes,
     }
 }
@@ -126,6 +130,8 @@ pub(super) fn pod_scaling(run: &Run<Tally>, scenario: &Scenario) -> Option<Scali
 }
 
 /// What scales the replicas did, if anything does.
-pub(super) fn replica_scaling(run: &Run<Tally>) -> Option<Scaling> {
-    Some(scaling(run, Scaled::Replicas, run.scaling.replicas.as_ref()?))
+pub(super) fn replica_scaling(run: &Run<Tally>, gpus_of_replica: u32) -> Option<Scaling> {
+    let used = run.scaling.replicas.as_ref()?;
+    let gpu_hours = Some(used.held.secs() / 3_600.0 * f64::from(gpus_of_replica));
+    Some(Scaling { gpu_hours, ..scaling(run, Scaled::Replicas, used) })
 }
