@@ -135,7 +135,10 @@ impl Gateway {
             document.at(CONFIG, Error::new(format!("cannot read {file}: {error}")))
         })?;
         let proxy = litellm::read(&text, &file, &environment)?;
-        let notes = proxy.ignored_note().into_iter().collect();
+        let mut notes: Vec<String> = proxy.ignored_note().into_iter().collect();
+        if let [only] = proxy.gateway.groups.as_slice() {
+            notes.push(format!("calls of every model go to the only model group, `{}`", only.name));
+        }
         let ProxyConfig { gateway, api_bases, aliases, warnings, .. } = proxy;
         let named = u32::try_from(api_bases.len()).unwrap_or(u32::MAX);
         Ok(Self {
