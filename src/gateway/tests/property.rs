@@ -8,6 +8,7 @@ use crate::config::gateway::{
     Strategy as Routed,
 };
 use crate::gateway::breaker::Health;
+use crate::gateway::effect::Limited;
 
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -84,7 +85,7 @@ fn play(config: &GatewayConfig, deeds: &[Deed]) -> Rig {
         let mut effects = Vec::new();
         match *deed {
             Deed::Arrive(session, tokens, streams) => {
-                let limits = [(session % 3 == 0).then_some(0), None];
+                let limits = [(session % 3 == 0).then_some(Limited { limit: 0, holder: session % 2 }), None];
                 let prompt = Tokens(u64::from(tokens));
                 rig.arrive(
                     now,

@@ -273,6 +273,7 @@ mod tests {
             call: 0,
             replica: None,
             dispatched: Time(10),
+            asked: Time(10),
             sent: Time(10),
             queued: Time(12),
             scheduled: Time(20),
