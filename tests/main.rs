@@ -15,6 +15,7 @@ mod main {
     mod fleet_gateway;
     mod fleet_scaling;
     mod gateway;
+    mod gateway_rows;
     mod gateway_shown;
     mod generate;
     mod given;

@@ -142,7 +142,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("client.retry_base_s", "its first wait, which doubles each time; 0.5"),
     ("client.retry_max_s", "its longest wait; 8"),
     ("client.honour_retry_after", "wait as long as the gateway's retry-after says; true"),
-    ("client.timeout_s", "with a gateway: seconds until a stream must begin, else it hangs up; 600"),
+    (
+        "client.timeout_s",
+        "with a gateway: seconds until a stream must begin, else it hangs up; 600",
+    ),
     ("client.agent_retries", "times that an agent starts over what its client gave up; 0"),
     ("client.agent_wait_s", "its wait before that; 0"),
     ("api.request_ms", "host time of a request before its queue; 8"),

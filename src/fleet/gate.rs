@@ -7,6 +7,8 @@
 //! the agent above it, as a new request of the gateway. One whose stream does not begin in time hangs
 //! up and does the same, once the gateway has noticed.
 
+use std::collections::BTreeSet;
+
 use super::gate_use::Counted;
 use super::observer::Observer;
 use super::world::{Event, InFlight, Stage, World};
@@ -34,6 +36,8 @@ pub(super) struct Gate<'a> {
     pub(super) open: u64,
     /// Requests of clients so far, by which their patience tells one from another.
     asks: u32,
+    /// Served models that no group is called as, by number.
+    pub(super) without_group: BTreeSet<u32>,
     /// What it does not see itself.
     pub(super) seen: GatewayCounts,
     /// What had been counted when the window began.
@@ -71,6 +75,7 @@ impl<'a> Gate<'a> {
             wakes: None,
             open: 0,
             asks: 0,
+            without_group: BTreeSet::new(),
             seen: GatewayCounts::default(),
             before: None,
             window,
@@ -89,15 +94,18 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// The group that a call of this served model asks for.
-    fn group(&self, model: Option<&Name>) -> u32 {
+    /// The group that a call of this served model asks for: the first one if none is called so.
+    fn group(&mut self, number: u32, model: Option<&Name>) -> u32 {
         let Some(model) = model else { return 0 };
         let said = self.clients.groups.get(model).copied();
         let named = || {
             let groups = &self.gateway.config().groups;
             groups.iter().position(|group| group.name == **model).map(|group| group as u32)
         };
-        said.or_else(named).unwrap_or(0)
+        said.or_else(named).unwrap_or_else(|| {
+            self.without_group.insert(number);
+            0
+        })
     }
 
     /// The limits of a tenant, which is a key: each has its own counters.
@@ -161,7 +169,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             session: Some(u64::from(state.number)),
             key: u64::from(plan.tenant),
             limits: gate.limits(plan.tenant, names.tenants.get(plan.tenant as usize)),
-            group: gate.group(names.models.get(plan.model as usize)),
+            group: gate.group(plan.model, names.models.get(plan.model as usize)),
             prompt: record.prompt,
             tools: gate.clients.tools,
             is_counted: gate.clients.is_counted,

@@ -38,6 +38,8 @@ pub struct GatewayUse {
     pub open: u64,
     /// The pods.
     pub pods: MemberUse,
+    /// Served models that no model group is called as, by number: their calls asked for the first.
+    pub without_group: Vec<u32>,
 }
 
 impl GatewayUse {
@@ -101,6 +103,7 @@ impl Gate<'_> {
             open_before: before.metrics.counts.open(),
             open: after.metrics.counts.open(),
             pods: self.pods.finish(window),
+            without_group: self.without_group.into_iter().collect(),
         }
     }
 }

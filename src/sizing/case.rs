@@ -94,7 +94,7 @@ impl Case {
         for target in &targets {
             check_target(target, &workload.names)?;
         }
-        let warning = check_groups(&scenario, &workload.names.models)?;
+        let warning = check_groups(&scenario, workload.asked_models())?;
         let mut case = Self::of(scenario, workload, notes, targets)?;
         case.warnings.extend(warning);
         Ok(case)
@@ -186,7 +186,9 @@ impl Case {
         let run = finished(run)?;
         if run.interrupted.is_none() {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
-            check_groups(&self.scenario, &run.names.models)?;
+            let homeless = run.gateway.iter().flat_map(|gateway| &gateway.without_group);
+            let names = homeless.filter_map(|model| run.names.models.get(*model as usize));
+            check_groups(&self.scenario, names.map(Name::as_ref))?;
             for target in &self.targets {
                 check_target(target, &run.names)?;
             }
@@ -283,9 +285,12 @@ fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
 }
 
 /// Refuses a served model that no model group of the gateway answers.
-fn check_groups(scenario: &Scenario, served: &[Name]) -> Result<Option<Warning>> {
+fn check_groups<'a>(
+    scenario: &Scenario,
+    served: impl Iterator<Item = &'a str>,
+) -> Result<Option<Warning>> {
     match &scenario.gateway {
-        Some(gateway) => gateway.check_models(served.iter().map(Name::as_ref)),
+        Some(gateway) => gateway.check_models(served),
         None => Ok(None),
     }
 }

@@ -230,7 +230,8 @@ fn a_slow_database_loses_rows_and_money() {
     let quick = of("").gateway.unwrap();
     assert_eq!(quick.counts.spend_rows_lost, 0);
     assert_eq!(quick.counts.spend_rows_written + quick.spend_rows_waiting, 6_000);
-    let slow = of("[[events]]\nat_s = 60\nkind = 'database_slow'\ntimes_slower = 5000\nfor_s = 600\n");
+    let slow =
+        of("[[events]]\nat_s = 60\nkind = 'database_slow'\ntimes_slower = 5000\nfor_s = 600\n");
     let gateway = slow.gateway.unwrap();
     println!("{gateway:?}");
     assert_eq!(gateway.counts.answered, 6_000, "no client is told");

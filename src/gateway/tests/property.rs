@@ -85,7 +85,8 @@ fn play(config: &GatewayConfig, deeds: &[Deed]) -> Rig {
         let mut effects = Vec::new();
         match *deed {
             Deed::Arrive(session, tokens, streams) => {
-                let limits = [(session % 3 == 0).then_some(Limited { limit: 0, holder: session % 2 }), None];
+                let limits =
+                    [(session % 3 == 0).then_some(Limited { limit: 0, holder: session % 2 }), None];
                 let prompt = Tokens(u64::from(tokens));
                 rig.arrive(
                     now,

@@ -30,7 +30,7 @@ const LITELLM: [Counter; 4] = [
 ];
 
 /// Those that it has not, or under `/health/backlog` only.
-const OWN: [Counter; 18] = [
+const OWN: [Counter; 20] = [
     ("admitted", "Requests that got a slot.", |counts| counts.admitted),
     ("queued", "Of these, after a wait.", |counts| counts.queued),
     ("rejected", "Requests that got none.", |counts| counts.rejected),
@@ -40,6 +40,8 @@ const OWN: [Counter; 18] = [
     ("retried", "Tries after a failure.", |counts| counts.retried),
     ("fallbacks", "Other groups tried.", |counts| counts.fallbacks),
     ("timeouts", "Attempts that ran into the timeout.", |counts| counts.timeouts),
+    ("hung_up", "Requests whose client hung up.", |counts| counts.hung_up),
+    ("forgotten", "Requests that ended so.", |counts| counts.forgotten),
     ("token_counts", "Counts of tokens.", |counts| counts.token_counts),
     ("pin_hits", "Requests whose pin was found.", |counts| counts.pin_hits),
     ("pin_misses", "Requests without one.", |counts| counts.pin_misses),

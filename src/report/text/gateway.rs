@@ -32,7 +32,10 @@ pub(super) fn counts(gateway: &GatewayFigures) -> Table {
         row(name, count(value), note);
     }
     row("retried", count(counts.retried), "tries after a failure");
-    row("asked again", count(counts.asked_again), "by clients that were refused");
+    if counts.hung_up > 0 {
+        row("hung up", count(counts.hung_up), "by clients whose answer did not begin in time");
+    }
+    row("asked again", count(counts.asked_again), "by clients that were refused or hung up");
     row("given up", count(counts.given_up), "calls, by their clients");
     if let Some(overhead) = gateway.overhead {
         let note = "from arrival to the first attempt";

@@ -71,7 +71,8 @@ impl Case {
         }
         let calls = trace.sessions.iter().flat_map(|session| &session.calls);
         check_models(&scenario, calls.map(|call| &*call.model).collect())?;
-        let warnings = check_groups(&scenario, &self.workload.names.models)?.into_iter().collect();
+        let warnings = check_groups(&scenario, self.workload.asked_models())?;
+        let warnings = warnings.into_iter().collect();
         let setup = Setup { every_step: self.setup.every_step, ..Setup::of(&scenario)? };
         let of_trace = self.notes.iter().filter(|note| *note != OPEN_LOOP).cloned();
         let open_loop = scenario.open_loop.then(|| OPEN_LOOP.to_owned());

@@ -174,12 +174,7 @@ pub(super) fn kv_use(run: &Run<Tally>, scenario: &Scenario, held: &Held) -> KvUs
     }
 }
 
-pub(super) fn gpu_use(
-    run: &Run<Tally>,
-    held: &Held,
-    tasks: u64,
-    recompute_share: f64,
-) -> GpuUse {
+pub(super) fn gpu_use(run: &Run<Tally>, held: &Held, tasks: u64, recompute_share: f64) -> GpuUse {
     let gpus = held.gpus_of_replica;
     let busy: f64 = run.replicas.iter().map(|replica| replica.busy.secs()).sum();
     let decode: f64 = run.replicas.iter().map(|replica| replica.decode.secs()).sum();
