@@ -12,6 +12,7 @@ pub mod geometry;
 pub mod gpus;
 mod keys;
 pub mod litellm;
+pub mod load;
 pub mod memory;
 pub mod model_config;
 pub mod models;

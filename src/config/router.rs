@@ -1,7 +1,7 @@
 //! How calls are routed, and what each way of doing so is set with.
 
 use crate::diag::{Error, Result};
-use crate::document::Document;
+use crate::document::{Document, MAX_SECONDS};
 use crate::units::{Span, Tokens};
 
 /// How calls are routed.
@@ -136,8 +136,6 @@ const GOES_WITH: &[(&str, &[RouterKind])] = &[
     ("router.latency", &[RouterKind::LatencyBased]),
 ];
 
-/// A hundred years: a longer time is a slip.
-const MAX_SECONDS: f64 = 3.2e9;
 /// More sessions, tokens or calls than anybody has.
 const MANY: u64 = 1_000_000_000_000;
 /// More workers than any gateway has.

@@ -122,7 +122,7 @@ fn header(case: &Case, counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
         let file = gateway.file.as_ref().map_or(String::new(), |file| format!(", as in {file}"));
         writeln!(
             out,
-            "  gateway   {} pods of {} workers on {} cores{file}",
+            "  gateway   replicas {}, workers of each {}, cores of each {}{file}",
             config.pods,
             config.workers,
             f64::from(config.pod_millicores) / 1e3,

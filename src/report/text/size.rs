@@ -155,12 +155,9 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         seeds => format!(" under each of {seeds} seeds"),
     };
     let name = fleet_name(figures.replicas, figures.gpus);
-    match best.pods {
-        Some(pods) => {
-            writeln!(out, "Answer: {name} behind {} meet every target{seeds}.", pods_name(pods))?;
-        }
-        None => writeln!(out, "Answer: {name} meets every target{seeds}.")?,
-    }
+    let behind = best.pods.map_or(String::new(), |pods| format!(" behind {}", pods_name(pods)));
+    let meet = if figures.replicas == 1 { "meets" } else { "meet" };
+    writeln!(out, "Answer: {name}{behind} {meet} every target{seeds}.")?;
     if let Some(position) = best.binding() {
         let (target, verdict) = (&case.targets[position], best.verdict(position));
         let margin = percent_or_dash(verdict.margin);

@@ -38,7 +38,8 @@ impl Kinds {
 
 /// What a session that is alone on a replica depends on: not on the fleet, the load or the seed.
 fn alone(setup: &Setup) -> Setup {
-    let load = Load { kind: LoadKind::Trace, pause_median: Span::ZERO, pause_sigma: 0.0 };
+    let load =
+        Load { kind: LoadKind::Trace, pause_median: Span::ZERO, pause_sigma: 0.0, office: None };
     Setup {
         replicas: 1,
         gateway: None,
