@@ -53,6 +53,17 @@ pub(super) fn counts(gateway: &GatewayFigures) -> Table {
     }
     let note = "calls that went where the session's call before had gone";
     row("stayed", percent_or_dash(gateway.stayed), note);
+    kept(gateway, &mut table);
+    table
+}
+
+/// What it remembers, itself or in its stores.
+fn kept(gateway: &GatewayFigures, table: &mut Table) {
+    let counts = &gateway.counts;
+    let count = |value: u64| grouped(value as i64);
+    let mut row = |name: &str, value: String, note: &str| {
+        table.add_row([Cell::new(name), right(value), Cell::new(note)]);
+    };
     if counts.pin_hits + counts.pin_misses > 0 {
         let note = format!("{} without one", count(counts.pin_misses));
         row("pins found", count(counts.pin_hits), &note);
@@ -78,7 +89,6 @@ pub(super) fn counts(gateway: &GatewayFigures) -> Table {
         let note = format!("breakers opened {} times", count(counts.breakers_opened));
         row("Redis stood in for", count(counts.redis_stood_in), &note);
     }
-    table
 }
 
 /// One row a set that is scaled.
