@@ -16,6 +16,7 @@ mod main {
     mod fleet_scaling;
     mod gateway;
     mod gateway_rows;
+    mod gateway_scenarios;
     mod gateway_shown;
     mod generate;
     mod given;
