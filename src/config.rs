@@ -16,6 +16,7 @@ pub mod load;
 pub mod memory;
 pub mod model_config;
 pub mod models;
+pub mod pools;
 pub mod precision;
 pub mod presets;
 pub mod prices;

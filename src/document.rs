@@ -15,8 +15,8 @@ use crate::units::Span;
 pub const MAX_SECONDS: f64 = 3.2e9;
 
 /// Sections whose keys are the user's own names.
-const OWN_NAMES: [&str; 5] =
-    ["models.", "prices.", "profile.", "gateway.environment.", "gateway.limits."];
+const OWN_NAMES: [&str; 6] =
+    ["models.", "pools.", "prices.", "profile.", "gateway.environment.", "gateway.limits."];
 /// Sections whose keys are never meant by their name alone: they have names of other sections.
 const FULL_NAMES: [&str; 2] = ["gateway.", "autoscale."];
 

@@ -6,6 +6,7 @@
 use toml::{Table, Value};
 
 use super::gateway::GatewayConfig;
+use super::pools::{self, Pool};
 use crate::diag::{Error, Place, Result};
 use crate::document::Document;
 use crate::units::Span;
@@ -15,9 +16,10 @@ pub(super) const KEY: &str = "events";
 /// A hundred years: a longer time is a slip.
 const MAX_SECONDS: f64 = 3.2e9;
 /// The keys of one event.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "at_s",
     "kind",
+    "pool",
     "replica",
     "restart_s",
     "start_s",
@@ -40,6 +42,8 @@ pub struct FleetEvent {
     pub happens: Happens,
     /// From the start of a replica's process until it takes calls.
     pub start: Span,
+    /// The pool in which it happens, by number; replicas are numbered in the pool then.
+    pub pool: Option<u32>,
 }
 
 /// What happens.
@@ -89,10 +93,26 @@ pub enum Happens {
 pub(super) struct Scene<'a> {
     /// Replicas of the fleet.
     pub(super) replicas: u32,
+    /// Parts of it.
+    pub(super) pools: &'a [Pool],
     /// Whether an autoscaler makes them more and fewer.
     pub(super) scales_replicas: bool,
     /// The gateway, if there is one.
     pub(super) gateway: Option<&'a GatewayConfig>,
+}
+
+impl Happens {
+    /// The replica that it names.
+    fn replica_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Lost { replica, .. }
+            | Self::Drained { replica, .. }
+            | Self::Added { replica } => Some(replica),
+            Self::RollingUpdate { .. } | Self::RedisOutage { .. } | Self::DatabaseSlow { .. } => {
+                None
+            }
+        }
+    }
 }
 
 impl FleetEvent {
@@ -119,6 +139,31 @@ impl FleetEvent {
     }
 }
 
+/// The events of a fleet with the numbers that replicas have in all of it, not in their pool.
+///
+/// # Errors
+/// A replica that its pool does not have.
+pub fn numbered_through(events: &[FleetEvent], pools: &[Pool]) -> Result<Vec<FleetEvent>> {
+    let firsts: Vec<u32> = pools::firsts(pools).collect();
+    let through = |event: &FleetEvent| {
+        let mut event = *event;
+        let Some(pool) = event.pool.map(|pool| pool as usize) else { return Ok(event) };
+        let Pool { name, replicas, .. } = &pools[pool];
+        if let Some(replica) = event.happens.replica_mut() {
+            if *replica >= *replicas {
+                let text = format!(
+                    "an event names replica {replica} of pool {name}, and a pool of {replicas} has \
+                     none (they are numbered from 0)"
+                );
+                return Err(Error::new(text).in_field("events"));
+            }
+            *replica += firsts[pool];
+        }
+        Ok(event)
+    };
+    events.iter().map(through).collect()
+}
+
 /// Reads the events of a scenario, in order of time.
 ///
 /// # Errors
@@ -134,7 +179,7 @@ pub(super) fn read(document: &Document, scene: &Scene<'_>) -> Result<Vec<FleetEv
     let mut events = Vec::new();
     for (number, (table, place)) in tables.iter().zip(&places).enumerate() {
         let Some(table) = table.as_table() else { continue };
-        let one = One { table, place, number: number + 1 };
+        let one = One { table, place, number: number + 1, pools: scene.pools };
         let event = one.read(scene)?;
         one.check_history(&event, &events)?;
         one.check_store(&event, &events)?;
@@ -149,6 +194,7 @@ struct One<'a> {
     table: &'a Table,
     place: &'a Place,
     number: usize,
+    pools: &'a [Pool],
 }
 
 impl One<'_> {
@@ -162,9 +208,9 @@ impl One<'_> {
         }
         let kind = self.table.get("kind").and_then(Value::as_str);
         let allowed: &[&str] = match kind {
-            Some("lost" | "drained") => &["replica", "restart_s", "start_s"],
-            Some("added") => &["replica", "start_s"],
-            Some("rolling_update") => &["start_s", "drain_s"],
+            Some("lost" | "drained") => &["pool", "replica", "restart_s", "start_s"],
+            Some("added") => &["pool", "replica", "start_s"],
+            Some("rolling_update") => &["pool", "start_s", "drain_s"],
             Some("redis_outage") => &["for_s", "silent"],
             Some("database_slow") => &["for_s", "times_slower"],
             Some(other) => return Err(self.at("kind", Error::unknown("value", other, KINDS))),
@@ -181,25 +227,30 @@ impl One<'_> {
         let at = self.seconds("at_s")?.ok_or_else(|| {
             self.at("at_s", Error::new("this key is needed: seconds from the start of the run"))
         })?;
-        let happens = self.happens(kind, scene)?;
-        Ok(FleetEvent { at, happens, start: self.seconds("start_s")?.unwrap_or(Span::ZERO) })
+        let pool = match kind {
+            "redis_outage" | "database_slow" => None,
+            _ => self.pool(kind)?,
+        };
+        let happens = self.happens(kind, scene, pool)?;
+        let start = self.seconds("start_s")?.unwrap_or(Span::ZERO);
+        Ok(FleetEvent { at, happens, start, pool })
     }
 
-    fn happens(&self, kind: &str, scene: &Scene<'_>) -> Result<Happens> {
+    fn happens(&self, kind: &str, scene: &Scene<'_>, pool: Option<u32>) -> Result<Happens> {
         let restart = self.seconds("restart_s")?;
         if matches!(kind, "lost" | "drained") && restart.is_none() {
             self.refuse("start_s", "without restart_s the replica is not started again")?;
         }
         let (replicas, lasts) = (scene.replicas, self.seconds("for_s")?);
         Ok(match kind {
-            "lost" => Happens::Lost { replica: self.replica(replicas)?, restart },
-            "drained" => Happens::Drained { replica: self.replica(replicas)?, restart },
+            "lost" => Happens::Lost { replica: self.replica(replicas, pool)?, restart },
+            "drained" => Happens::Drained { replica: self.replica(replicas, pool)?, restart },
             "added" if scene.scales_replicas => {
                 let text = "does not go with [autoscale.engines]: the autoscaler, which counts \
                             every replica from the start, starts them";
                 return Err(self.at("kind", Error::new(text)));
             }
-            "added" => Happens::Added { replica: self.replica(replicas)? },
+            "added" => Happens::Added { replica: self.replica(replicas, pool)? },
             "redis_outage" => {
                 if scene.gateway.is_none_or(|gateway| gateway.redis.is_none()) {
                     let text = "there is no Redis: only goes with gateway.redis = true";
@@ -254,6 +305,31 @@ impl One<'_> {
         Ok(())
     }
 
+    /// The pool that it names. One replica of several pools is known by its pool, whatever the
+    /// size of the others.
+    fn pool(&self, kind: &str) -> Result<Option<u32>> {
+        let names = || self.pools.iter().map(|pool| pool.name.as_str());
+        let Some(value) = self.table.get("pool") else {
+            if self.pools.is_empty() || kind == "rolling_update" {
+                return Ok(None);
+            }
+            let names = names().collect::<Vec<_>>().join(", ");
+            let text = format!("this key is needed where there are pools: one of {names}");
+            return Err(self.at("pool", Error::new(text)));
+        };
+        if self.pools.is_empty() {
+            return Err(self.at("pool", Error::new("there are no pools: only goes with [pools]")));
+        }
+        let Some(name) = value.as_str() else {
+            return Err(self.at("pool", Error::found(value, "a pool's name in quotes")));
+        };
+        let known: Vec<&str> = names().collect();
+        match known.iter().position(|known| *known == name) {
+            Some(number) => Ok(Some(number as u32)),
+            None => Err(self.at("pool", Error::unknown("pool", name, known))),
+        }
+    }
+
     fn refuse(&self, key: &str, text: &str) -> Result<()> {
         match self.table.contains_key(key) {
             true => Err(self.at(key, Error::new(text))),
@@ -270,12 +346,17 @@ impl One<'_> {
         Ok(Some(Span::from_secs_f64(number)))
     }
 
-    fn replica(&self, replicas: u32) -> Result<u32> {
+    fn replica(&self, replicas: u32, pool: Option<u32>) -> Result<u32> {
+        let pool = pool.map(|pool| &self.pools[pool as usize]);
+        let (replicas, key) = match pool {
+            Some(pool) => (pool.replicas, format!("pools.{}.replicas", pool.name)),
+            None => (replicas, "fleet.replicas".to_owned()),
+        };
         let Some(value) = self.table.get("replica") else {
             return Err(self.at("replica", Error::new("this key is needed: a replica, from 0 on")));
         };
         let number = value.as_integer().and_then(|number| u32::try_from(number).ok());
-        let allowed = format!("a replica from 0 to {}: fleet.replicas is {replicas}", replicas - 1);
+        let allowed = format!("a replica from 0 to {}: {key} is {replicas}", replicas - 1);
         let number = number.filter(|&number| number < replicas);
         number.ok_or_else(|| self.at("replica", Error::found(value, allowed)))
     }
@@ -283,7 +364,9 @@ impl One<'_> {
     /// What happened to its replica before must leave it possible.
     fn check_history(&self, event: &FleetEvent, others: &[FleetEvent]) -> Result<()> {
         let Some(replica) = event.replica() else { return Ok(()) };
-        let of_it = others.iter().filter(|other| other.replica() == Some(replica));
+        let same =
+            |other: &&FleetEvent| (other.replica(), other.pool) == (Some(replica), event.pool);
+        let of_it = others.iter().filter(same);
         for other in of_it {
             let (first, second) =
                 if other.at <= event.at { (other, event) } else { (event, other) };

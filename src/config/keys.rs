@@ -119,7 +119,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("workload.jitter_s", "a clone starts up to so much earlier or later; 300"),
     ("workload.time_compression", "session starts so many times closer together; 1"),
     ("workload.open_loop", "every call at its recorded time, whatever it waits for; false"),
-    ("generate.profile", "built-in profile or NAME.toml: its sessions, made while they are played"),
+    ("generate.profile", "built-in profile, NAME.toml or NAME=SHARE,NAME=SHARE, made when played"),
     ("generate.sessions", "sessions to make, at a steady rate; 1000"),
     ("generate.per_hour", "sessions that start in an hour; 60"),
     ("generate.users", "people who start them; 100"),

@@ -17,6 +17,7 @@ use super::generated::{self, Generated};
 pub use super::keys::KEYS;
 use super::load;
 pub use super::load::{Load, LoadKind};
+use super::pools::{self, Pool, PoolPlaces};
 use super::prices;
 use super::reshape::Reshape;
 pub use super::router::RouterKind;
@@ -37,6 +38,7 @@ const FREE_SECTIONS: &[&str] = &[
     generated::SECTION,
     gateway::ENVIRONMENT,
     gateway::LIMITS,
+    pools::SECTION,
 ];
 
 /// Keys with an option of their own on the command line.
@@ -58,8 +60,12 @@ pub struct Scenario {
     pub serving: Serving,
     /// Multipliers of its step time, fitted to measurements.
     pub calibration: Option<Calibration>,
-    /// Engines behind the router.
+    /// Engines behind the router, or in all pools together.
     pub replicas: u32,
+    /// Parts of the fleet with calls of their own; none if every replica is there for every call.
+    pub pools: Vec<Pool>,
+    /// Where each of them stands.
+    pub pool_places: Vec<PoolPlaces>,
     /// The gateway, which then routes the calls.
     pub gateway: Option<Gateway>,
     /// What makes its pods and the replicas more and fewer.
@@ -163,6 +169,7 @@ impl Scenario {
         }
         load::forget_other_kinds(&mut document);
         router::forget_other_routers(&mut document);
+        pools::forget_other_routers(&mut document);
         forget_gateway(&mut document);
         serving::refuse_unmodelled_tables(&document)?;
         document.check_keys(&settable, FREE_SECTIONS)?;
@@ -175,15 +182,17 @@ impl Scenario {
         let load = Load::read(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| document.seconds(key, default);
-        let replicas = read_replicas(&document, gateway.as_ref())?;
+        let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
+        let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
         let autoscale = Autoscale::read(&document, pods, replicas)?;
         let scene = faults::Scene {
             replicas,
             scales_replicas: autoscale.scales_replicas(),
+            pools: &pools,
             gateway: gateway.as_ref().map(Gateway::config),
         };
-        let router = router::read_kind(&document)?;
+        let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
         Ok(Self {
@@ -196,7 +205,9 @@ impl Scenario {
             events: faults::read(&document, &scene)?,
             autoscale,
             router,
-            routing: Routing::read(&document, router, replicas)?,
+            routing: Routing::of_fleet(&document, router, replicas)?,
+            pools,
+            pool_places,
             on_overflow: read_on_overflow(&document)?,
             load,
             reshape: Reshape::read(&document, is_trace)?,
@@ -230,7 +241,13 @@ impl Scenario {
     /// How calls are routed, in one line.
     #[must_use]
     pub fn router_name(&self) -> String {
-        let Some(gateway) = &self.gateway else { return self.router.name().to_owned() };
+        let Some(gateway) = &self.gateway else {
+            let of_pool = |pool: &Pool| format!("{} in {}", pool.router.name(), pool.name);
+            return match &self.pools[..] {
+                [] => self.router.name().to_owned(),
+                pools => pools.iter().map(of_pool).collect::<Vec<_>>().join(", "),
+            };
+        };
         let routing = &gateway.config().routing;
         let affinity = if routing.session_affinity { " with session_affinity" } else { "" };
         format!("{}{affinity}, in the gateway", routing.strategy)
@@ -252,9 +269,13 @@ impl Scenario {
 const MAX_REPLICAS: u64 = 10_000;
 /// More runs of one fleet than anybody waits for.
 const MAX_SEEDS: u64 = 1_000;
-/// Replicas of the fleet. A config of the gateway names them, one for each `api_base`.
-fn read_replicas(document: &Document, gateway: Option<&Gateway>) -> Result<u32> {
+/// Replicas of the fleet: those of all pools. A config of the gateway names them, one for each
+/// `api_base`.
+fn read_replicas(document: &Document, gateway: Option<&Gateway>, pools: &[Pool]) -> Result<u32> {
     const KEY: &str = "fleet.replicas";
+    if !pools.is_empty() {
+        return Ok(pools.iter().map(|pool| pool.replicas).sum());
+    }
     let given = document.whole(KEY, 1, MAX_REPLICAS)?.map(|replicas| replicas as u32);
     let named = gateway.and_then(Gateway::named_replicas);
     match (given, named) {

@@ -80,6 +80,7 @@ pub fn setup() -> Setup {
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
         events: Vec::new(),
+        pools: Vec::new(),
         engine: engine_config(),
         cost: step_cost(),
         api: NO_HOST_TIME,

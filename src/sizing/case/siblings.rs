@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Case, OPEN_LOOP, check_groups, check_models, read_targets};
+use super::{Case, OPEN_LOOP, check_groups, check_models, pools, read_targets};
 use crate::config::autoscale::Scaling;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, LoadKind, Scenario};
@@ -47,6 +47,7 @@ fn alone(setup: &Setup) -> Setup {
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
         events: Vec::new(),
+        pools: Vec::new(),
         limits: Limits::default(),
         client: Client { max_retries: 0, retry_base: Span::ZERO, retry_max: Span::ZERO },
         load,
@@ -72,6 +73,8 @@ impl Case {
         }
         let calls = trace.sessions.iter().flat_map(|session| &session.calls);
         check_models(&scenario, calls.map(|call| &*call.model).collect())?;
+        pools::check_names(&scenario, &self.workload.names)?;
+        pools::check_homes(&scenario, &self.workload)?;
         let warnings = check_groups(&scenario, self.workload.asked_models())?;
         let warnings = warnings.into_iter().collect();
         let setup = Setup { every_step: self.setup.every_step, ..Setup::of(&scenario)? };
