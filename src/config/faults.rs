@@ -5,7 +5,9 @@
 
 use toml::{Table, Value};
 
+use super::autoscale::read::Autoscale;
 use super::gateway::GatewayConfig;
+use super::gateway::read::Gateway;
 use super::pools::{self, Pool};
 use crate::diag::{Error, Place, Result};
 use crate::document::Document;
@@ -99,6 +101,19 @@ pub(super) struct Scene<'a> {
     pub(super) scales_replicas: bool,
     /// The gateway, if there is one.
     pub(super) gateway: Option<&'a GatewayConfig>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(
+        replicas: u32,
+        pools: &'a [Pool],
+        autoscale: &Autoscale,
+        gateway: Option<&'a Gateway>,
+    ) -> Self {
+        let (scales_replicas, gateway) =
+            (autoscale.scales_replicas(), gateway.map(Gateway::config));
+        Self { replicas, pools, scales_replicas, gateway }
+    }
 }
 
 impl Happens {

@@ -186,12 +186,7 @@ impl Scenario {
         let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
         let autoscale = Autoscale::read(&document, pods, replicas)?;
-        let scene = faults::Scene {
-            replicas,
-            scales_replicas: autoscale.scales_replicas(),
-            pools: &pools,
-            gateway: gateway.as_ref().map(Gateway::config),
-        };
+        let scene = faults::Scene::new(replicas, &pools, &autoscale, gateway.as_ref());
         let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;

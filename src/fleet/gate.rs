@@ -4,8 +4,8 @@
 //! gateway says to which replica, again and again if it must. Replicas are connections that it
 //! holds: one that is lost or drained refuses them, and the gateway, which does not know, counts
 //! that as a failed connection. A client that is refused asks again, by the rule of its SDK and of
-//! the agent above it, as a new request of the gateway. One whose stream does not begin in time hangs
-//! up and does the same, once the gateway has noticed.
+//! the agent above it, as a new request of the gateway. One whose stream does not begin in time
+//! hangs up and does the same, once the gateway has noticed.
 
 use std::collections::BTreeSet;
 

@@ -166,7 +166,8 @@ fn proxy(request_ms: f64) -> FrontEnd {
     let list: String = (9_101..9_104).map(|port| deployment("agents-30b", port)).collect();
     let last = deployment("small-8b", 9_104);
     let yaml = format!(
-        "model_list:\n{list}{last}router_settings:\n  optional_pre_call_checks: [session_affinity]\n"
+        "model_list:\n{list}{last}\
+         router_settings:\n  optional_pre_call_checks: [session_affinity]\n"
     );
     let config = folder.path().join("config.yaml");
     std::fs::write(&config, yaml).unwrap();

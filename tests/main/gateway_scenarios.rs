@@ -1,7 +1,7 @@
 //! The scenarios in `scenarios/gateway`: their answers, and what docs/gateway.md says of them.
 //!
-//! `tests/data/gateway/answers` lists commands, and the folder holds what they print. `.ci/run` runs
-//! all of them; here those that take little time are.
+//! `tests/data/gateway/answers` lists commands, and the folder holds what they print. `.ci/run`
+//! runs all of them; here those that take little time are.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -105,7 +105,7 @@ enum Order {
 
 const CALLS: u64 = 12_000;
 
-/// Calls of so many sessions, one every 100 ms. `late` percent of the answers take longer than that.
+/// Calls of so many sessions, one every 100 ms. `late` percent of the answers take longer.
 fn sessions_in(order: Order, sessions: u64, late: u64) -> Trace {
     let mut chance = Stream::new(3, Purpose::SessionOrder, sessions);
     let mut lags = Stream::new(4, Purpose::SessionOrder, sessions);
@@ -200,8 +200,8 @@ fn an_outage_of_redis_loses_the_global_limit_without_an_error() {
     let whole = of("");
     assert_eq!((whole.answered, whole.rate_limited, whole.redis_stood_in), (500, 2_500, 0));
     let without = of("[[events]]\nat_s = 60\nkind = 'redis_outage'\nfor_s = 120\n");
-    // 100 in the first minute and in each with Redis; in the outage and until breakers notice its end
-    // each worker has its own hundred, of a minute that begins with its first request.
+    // 100 in the first minute and in each with Redis; in the outage, and until breakers notice its
+    // end, each worker has its own hundred, of a minute that begins with its first request.
     assert_eq!(without.answered + without.rate_limited, 3_000, "no error of another kind");
     assert_eq!(without.answered, 912, "{without:?}");
     // Three breakers open, and once more when they try after a minute.

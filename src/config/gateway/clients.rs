@@ -36,8 +36,8 @@ pub struct Clients {
 }
 
 impl Default for Clients {
-    /// SDKs that stream, wait as long as it takes and honour `retry-after`, agents that give up with
-    /// them, no budgets and no limits.
+    /// SDKs that stream, wait for ever and honour `retry-after`, agents that give up with them, no
+    /// budgets and no limits.
     fn default() -> Self {
         Self {
             honour_retry_after: true,
