@@ -15,6 +15,9 @@ mod main {
     mod fleet_gateway;
     mod fleet_scaling;
     mod gateway;
+    mod gateway_rows;
+    mod gateway_scenarios;
+    mod gateway_shown;
     mod generate;
     mod given;
     mod golden;

@@ -184,6 +184,8 @@ impl Scenario {
         let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
         let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
+        let autoscale = Autoscale::read(&document, pods, replicas)?;
+        let scene = faults::Scene::new(replicas, &pools, &autoscale, gateway.as_ref());
         let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
@@ -195,10 +197,10 @@ impl Scenario {
             generated,
             calibration,
             replicas,
-            autoscale: Autoscale::read(&document, pods, replicas)?,
+            events: faults::read(&document, &scene)?,
+            autoscale,
             router,
             routing: Routing::of_fleet(&document, router, replicas)?,
-            events: faults::read(&document, replicas, &pools)?,
             pools,
             pool_places,
             on_overflow: read_on_overflow(&document)?,
@@ -354,7 +356,12 @@ fn read_api_time(document: &Document, calibration: Option<&Calibration>) -> Resu
 fn read_client(document: &Document, has_gateway: bool) -> Result<Client> {
     let limits = ["engine.max_num_queued_reqs", "engine.max_num_queued_tokens"];
     let client = ["client.max_retries", "client.retry_base_s", "client.retry_max_s"];
-    let of_gateway = ["client.honour_retry_after", "client.agent_retries", "client.agent_wait_s"];
+    let of_gateway = [
+        "client.honour_retry_after",
+        "client.agent_retries",
+        "client.agent_wait_s",
+        "client.timeout_s",
+    ];
     if has_gateway {
         return Ok(Client {
             max_retries: document.whole(client[0], 0, 100)?.unwrap_or(2) as u32,

@@ -111,6 +111,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             pool,
             served_by: pool,
             dispatched: now,
+            asked: now,
             sent: now,
             queued: now,
             scheduled: now,
@@ -141,6 +142,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             sent: Sent::default(),
             stage: Stage::Client,
             attempt: 0,
+            ask: 0,
         };
         if let Some(request) = self.free_requests.pop() {
             self.in_flight[request.index()] = in_flight;

@@ -109,9 +109,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 record.lost += lost;
             }
             Effect::FirstToken { request } => {
-                let InFlight { record, sent, stage, .. } = &mut self.in_flight[request.index()];
+                let InFlight { record, sent, stage, ask, .. } =
+                    &mut self.in_flight[request.index()];
                 record.first_token = now;
-                *stage = Stage::Streaming;
+                (*stage, *ask) = (Stage::Streaming, 0);
                 let prompt = record.prompt;
                 self.router.prefilled(replica, sent);
                 self.replicas[replica.index()].server.first_token(prompt);

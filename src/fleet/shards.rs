@@ -312,6 +312,7 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
             counts: self.pins.arrivals.counts,
             cut_off: all.cut_off,
             burst: self.teller.burst.finish(window.until),
+            replicas_at_start: all.replicas.len() as u32,
             replicas: all.replicas,
             gateway: None,
             scaling: ScalingUse::default(),

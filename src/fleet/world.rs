@@ -46,6 +46,8 @@ pub(super) enum Event {
     Answered { request: RequestId, attempt: u32 },
     /// A client has the whole answer.
     Ended { request: RequestId },
+    /// A client loses patience with a request that has shown no sign of life.
+    HangUp { request: RequestId, ask: u32 },
     /// The gateway does something by itself.
     Gateway,
     /// The autoscaler of the gateway's pods looks at its metrics.
@@ -58,6 +60,8 @@ pub(super) enum Event {
     KillPod { pod: u32 },
     /// Something planned happens to the fleet.
     Happens { number: u32 },
+    /// A store of the gateway that was out of order is as it was.
+    StoreBack { number: u32 },
     /// A replica takes calls, unless something else has happened to it.
     Ready { replica: ReplicaId, change: u32 },
     /// A replica has had its time to drain.
@@ -74,7 +78,9 @@ impl Event {
                 | Self::ScaleReplicas
                 | Self::PodReady { .. }
                 | Self::KillPod { .. }
+                | Self::HangUp { .. }
                 | Self::Happens { .. }
+                | Self::StoreBack { .. }
                 | Self::Ready { .. }
                 | Self::DrainEnds { .. }
         )
@@ -120,6 +126,8 @@ pub(super) struct InFlight {
     pub(super) stage: Stage,
     /// Tells one way into a queue from another.
     pub(super) attempt: u32,
+    /// The request of its client that has shown no sign of life yet; zero once it has, or is over.
+    pub(super) ask: u32,
 }
 
 /// One replica: an engine behind its API server.
@@ -410,12 +418,14 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
                 progress.calls.fetch_add(1, Ordering::Relaxed);
             }
             Event::Answered { request, attempt } => self.answered(now, request, attempt),
+            Event::HangUp { request, ask } => self.client_hangs_up(now, request, ask),
             Event::Gateway => self.gateway_wakes(now),
             Event::ScalePods => self.scale_pods(now),
             Event::ScaleReplicas => self.scale_replicas(now),
             Event::PodReady { member } => self.pod_ready(now, member),
             Event::KillPod { pod } => self.kill_pod(now, pod),
             Event::Happens { number } => self.happens(now, number),
+            Event::StoreBack { number } => self.store_back(now, number),
             Event::Ready { replica, change } => self.ready(now, replica, change),
             Event::DrainEnds { replica, change } => self.drain_ends(now, replica, change),
         }
@@ -446,6 +456,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             cut_off: done.cut_off,
             burst: self.burst.finish(window.until),
             replicas: done.replicas,
+            replicas_at_start: self.setup.replicas,
             gateway: self.gate.map(|gate| gate.finish(window)),
             scaling: self.scalers.map_or(ScalingUse::default(), |all| all.finish(window)),
             records: self.observer,

@@ -89,6 +89,7 @@ impl Case {
             setup,
             workload: Arc::clone(&self.workload),
             notes: self.notes.clone(),
+            warnings: self.warnings.clone(),
             targets: self.targets.clone(),
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),

@@ -302,6 +302,7 @@ mod tests {
             pool: 0,
             served_by: 0,
             dispatched: Time(10),
+            asked: Time(10),
             sent: Time(10),
             queued: Time(12),
             scheduled: Time(20),
