@@ -116,13 +116,13 @@ impl LockStep {
             self.outgrowing.pop();
             match self.window {
                 // Whoever is in the slot now may be somebody else.
-                Some(Reach::Sliding(window)) => {
-                    if window as i64 - self.members[slot as usize].offset == tick as i64 {
-                        self.leave_window(slot);
-                    }
+                Some(Reach::Sliding(window))
+                    if window as i64 - self.members[slot as usize].offset == tick as i64 =>
+                {
+                    self.leave_window(slot);
                 }
                 Some(Reach::Chunked(chunk)) => self.begin_chunk(slot, tick, chunk),
-                None => {}
+                Some(Reach::Sliding(_)) | None => {}
             }
         }
     }
