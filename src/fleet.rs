@@ -46,7 +46,7 @@ use crate::engine::ranks::RankGroup;
 use crate::engine::step_time::StepCost;
 use crate::observe::burst::Burst;
 use crate::observe::gateway::GatewayUse;
-use crate::observe::members::ScalingUse;
+use crate::observe::members::{ReplicaChange, ScalingUse};
 use crate::observe::records::{CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::units::{Span, Time};
@@ -123,6 +123,8 @@ pub struct Run<O = Records> {
     pub gateway: Option<GatewayUse>,
     /// What autoscalers did.
     pub scaling: ScalingUse,
+    /// What became of replicas that came or went, in order, warm-up included.
+    pub changes: Vec<ReplicaChange>,
     /// The measured window; a run that ends by itself ends it with its last event.
     pub window: Window,
     /// What there is in the trace, as far as it was read.
@@ -164,6 +166,7 @@ impl<A, B> Run<(A, B)> {
             replicas: self.replicas,
             gateway: self.gateway,
             scaling: self.scaling,
+            changes: self.changes,
             window: self.window,
             counts: self.counts,
             names: self.names,

@@ -1,6 +1,7 @@
 //! From targets to a size: the language in which targets are written, what a run measures, and the
 //! search for the smallest fleet.
 
+pub mod around;
 pub mod bands;
 pub mod binding;
 pub mod boundary;

@@ -406,6 +406,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             burst: self.burst.finish(window.until),
             replicas: self.replicas.into_iter().map(|replica| replica.usage).collect(),
             gateway: self.gate.map(|gate| gate.finish(window)),
+            changes: self.faults.changes,
             scaling: self.scalers.map_or(ScalingUse::default(), |all| all.finish(window)),
             records: self.observer,
             names: self.arrivals.names.into_owned(),

@@ -361,7 +361,7 @@ fn trust(case: &Case, figures: &Figures, seeds: usize, out: &mut dyn Write) -> i
     )
 }
 
-fn measured(target: &Slo, verdict: &Verdict) -> String {
+pub(in crate::report) fn measured(target: &Slo, verdict: &Verdict) -> String {
     let Some(value) = verdict.value else { return "no data".to_owned() };
     match target.metric.dimension() {
         Dimension::Share => percent(value),

@@ -40,7 +40,13 @@ pub enum Quantity {
     Seconds,
     /// A count, a rate or a ratio; its axis starts at 0.
     Number,
+    /// A value over its bound, written as per cent; its axis goes by ratio and around the bound.
+    /// What lies beyond it is drawn at its end.
+    OfBound,
 }
+
+/// The farthest from its bound that a value is drawn.
+pub(super) const OF_BOUND: (f64, f64) = (0.1, 10.0);
 
 impl Scale {
     /// The place of a position between 0 and 1.
@@ -164,6 +170,14 @@ impl Values {
         for value in values.filter(|value| value.is_finite()) {
             (least, most) = (least.min(value), most.max(value));
         }
+        if quantity == Quantity::OfBound {
+            let range = (least.clamp(OF_BOUND.0, 0.8), most.clamp(1.25, OF_BOUND.1));
+            let marks = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+            let inside = marks.into_iter().filter(|mark| range.0 <= *mark && *mark <= range.1);
+            let ticks = inside.map(|mark| (mark, quantity.written(mark, mark))).collect();
+            let range = (range.0 / 1.05, range.1 * 1.05);
+            return Self { scale: Scale::Log, range, ticks };
+        }
         let wide = least > 0.0 && most / least > 30.0;
         if quantity == Quantity::Seconds && wide {
             let range = (least / 1.15, most * 1.15);
@@ -177,7 +191,7 @@ impl Values {
         };
         let at = match quantity {
             Quantity::Seconds => time_ticks(most),
-            Quantity::Share | Quantity::Number => ticks(0.0, most, TICKS),
+            _ => ticks(0.0, most, TICKS),
         };
         let unit = step_of(&at);
         let ticks = at.into_iter().map(|y| (y, quantity.written(y, unit))).collect();
@@ -189,7 +203,9 @@ impl Quantity {
     /// A value as it stands beside its tick, where ticks are `step` apart.
     fn written(self, value: f64, step: f64) -> String {
         match self {
-            Quantity::Share => format!("{} %", number(value * 100.0, step * 100.0)),
+            Quantity::Share | Quantity::OfBound => {
+                format!("{} %", number(value * 100.0, step * 100.0))
+            }
             Quantity::Seconds => seconds(value),
             Quantity::Number => number(value, step),
         }
@@ -200,7 +216,7 @@ impl Quantity {
     /// A value in words, to two or three digits.
     pub(super) fn said(self, value: f64) -> String {
         match self {
-            Quantity::Share => format!("{:.0} %", value * 100.0),
+            Quantity::Share | Quantity::OfBound => format!("{:.0} %", value * 100.0),
             Quantity::Seconds if value >= 60.0 => seconds((value / 6.0).round() * 6.0),
             Quantity::Seconds | Quantity::Number => {
                 let digits = 10f64.powi(2 - (value.abs().max(1e-9).log10().floor() as i32));

@@ -114,6 +114,12 @@ impl<'a> Canvas<'a> {
         drawn(self.area.draw(&Polygon::new(whole(corners), colour.mix(0.16))));
     }
 
+    /// A white area, so that what is written on it can be read.
+    pub(super) fn blank(&self, (left, top): (f64, f64), (right, bottom): (f64, f64)) {
+        let corners = [(left, top), (right, top), (right, bottom), (left, bottom)];
+        drawn(self.area.draw(&Polygon::new(whole(&corners), plotters::style::WHITE.filled())));
+    }
+
     /// A disc with a white rim.
     pub(super) fn disc(&self, (x, y): (f64, f64), radius: f64, colour: RGBColor) {
         let at = (units(x), units(y));

@@ -141,7 +141,8 @@ impl Figure {
             _ => format!("Means of {seeds} seeds; bands from the least to the most of them."),
         };
         let subtitle = wanted.subtitle.clone().unwrap_or_default();
-        Ok(Self { title, subtitle, axis: layout.axis, panels, note })
+        let marks = Vec::new();
+        Ok(Self { title, subtitle, axis: layout.axis, panels, marks, note })
     }
 }
 

@@ -50,7 +50,8 @@ impl Figure {
         let last_s = over_time.end.0 as f64 / 1e9;
         let warmup_min = (run.window.from - Time::ZERO).as_f64() / 60e9;
         let note = note(over_time.replicas.len(), over_time.stretch, warmup_min);
-        Self { title, subtitle, axis: Axis::of_time("time since the start", last_s), panels, note }
+        let axis = Axis::of_time("time since the start", last_s);
+        Self { title, subtitle, axis, panels, marks: Vec::new(), note }
     }
 }
 
