@@ -35,6 +35,7 @@ mod main {
     mod reference;
     mod replica_events;
     mod rig;
+    mod size_plot;
     mod sizes;
     mod small;
     mod stats;

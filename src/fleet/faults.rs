@@ -211,13 +211,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     /// A replica gets no new calls.
-    fn drain(
-        &mut self,
-        now: Time,
-        replica: ReplicaId,
-        ready: Option<Span>,
-        became: Became,
-    ) -> u32 {
+    fn drain(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>, became: Became) -> u32 {
         if self.faults.phase(replica) != Phase::Up {
             return 0;
         }

@@ -83,7 +83,7 @@ pub struct Row {
 pub struct Mark {
     /// On the axis.
     pub x: f64,
-    /// Its label; without one it is a line that a label before it speaks for.
+    /// Its label.
     pub name: String,
 }
 

@@ -22,12 +22,16 @@ pub(super) fn draw(figure: &Figure) -> (String, f64, f64) {
     let text_width = WIDTH - 2.0 * MARGIN;
     let title = HEADING.lines(&figure.title, text_width);
     let subtitle = BELOW.lines(&figure.subtitle, text_width);
-    let note = NOTES.lines(&figure.note, text_width);
     let height_of = |lines: &[String], look: &Type| lines.len() as f64 * look.size * LEADING;
     let (left, right) = (MARGIN + LEFT - 22.0, WIDTH - MARGIN - label_width(figure));
     let place = |x| left + figure.axis.scale.place(x, figure.axis.range) * (right - left);
     let marks = figure.marks.iter().map(|mark| (place(mark.x), mark));
     let marks = Labels::new(marks, WIDTH - MARGIN);
+    let note = match marks.left_out() {
+        0 => figure.note.clone(),
+        left_out => format!("{} {left_out} labels of marks had no room.", figure.note),
+    };
+    let note = NOTES.lines(&note, text_width);
     let head = MARGIN + height_of(&title, &HEADING) + height_of(&subtitle, &BELOW);
     let top = head + 34.0 + marks.height();
     let heights = figure.panels.iter().map(height_of_panel);
@@ -80,7 +84,8 @@ fn paragraph(canvas: &Canvas, lines: &[String], mut y: f64, look: &Type) -> f64 
 fn label_width(figure: &Figure) -> f64 {
     let names = figure.panels.iter().flat_map(|panel| {
         let rows = panel.rows.iter().map(|row| &row.name);
-        panel.series.iter().map(|series| &series.name).chain(rows)
+        let thresholds = panel.thresholds.iter().map(|threshold| &threshold.name);
+        panel.series.iter().map(|series| &series.name).chain(rows).chain(thresholds)
     });
     let widest = names.map(|name| NOTES_OF_LINES.width(name)).fold(0.0, f64::max);
     (widest + TO_LABEL + 4.0).clamp(LABELS.0, LABELS.1)
@@ -145,8 +150,6 @@ fn draw_panel(canvas: &Canvas, panel: &Panel, axis: &Axis, frame: &Frame, last: 
     for threshold in &panel.thresholds {
         let y = map.y(threshold.y);
         canvas.broken(&[(frame.left, y), (frame.right, y)], TARGET, 1.25);
-        let look = Type { colour: TARGET, ..NOTES };
-        canvas.text(&threshold.name, (frame.left + 5.0, y - 8.0), Align::Left, &look);
     }
     for series in panel.series.iter().rev() {
         draw_series(canvas, series, &map);
@@ -225,22 +228,26 @@ fn draw_series(canvas: &Canvas, series: &Series, map: &Map) {
 
 /// Every line's name where it ends, with a hair line to it where it had to move.
 fn draw_labels(canvas: &Canvas, panel: &Panel, map: &Map) {
-    let ends = panel.series.iter().filter(|series| !series.name.is_empty()).filter_map(|series| {
+    let series = panel.series.iter().filter(|series| !series.name.is_empty());
+    let series = series.filter_map(|series| {
         let end = series.points.iter().rev().find(|point| point.is_finite())?;
-        Some((series, map.at(end)))
+        Some((&series.name, colour_of(series.role), map.at(end)))
     });
-    let ends: Vec<(&Series, (f64, f64))> = ends.collect();
-    let wanted: Vec<f64> = ends.iter().map(|(_, (_, y))| *y).collect();
+    let thresholds = panel.thresholds.iter().map(|threshold| {
+        let end = (map.frame.right - MARK, map.y(threshold.y));
+        (&threshold.name, TARGET, end)
+    });
+    let ends: Vec<_> = series.chain(thresholds).collect();
+    let wanted: Vec<f64> = ends.iter().map(|(.., (_, y))| *y).collect();
     let bounds = (map.frame.top - 4.0, map.frame.bottom);
     let places = spread(&wanted, NAME * 1.15, bounds);
-    for ((series, (x, y)), place) in ends.into_iter().zip(places) {
-        let colour = colour_of(series.role);
+    for ((name, colour, (x, y)), place) in ends.into_iter().zip(places) {
         let start = map.frame.right + TO_LABEL;
-        if (place - y).abs() > 3.0 || x < map.frame.right - 1.0 {
+        if (place - y).abs() > 3.0 || x < map.frame.right - MARK - 1.0 {
             canvas.line(&[(x + MARK + 1.5, y), (start - 2.0, place)], colour, 0.5);
         }
         let look = Type { colour, ..NOTES_OF_LINES };
-        canvas.text(&series.name, (start, place), Align::Left, &look);
+        canvas.text(name, (start, place), Align::Left, &look);
     }
 }
 

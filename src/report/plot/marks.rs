@@ -20,7 +20,7 @@ pub(super) struct Labels<'a> {
 
 struct Placed<'a> {
     x: f64,
-    /// Row and left end of the label; none where there is no room or no label.
+    /// Row and left end of the label; none where there is no room.
     label: Option<(usize, f64)>,
     name: &'a str,
 }
@@ -35,8 +35,7 @@ impl<'a> Labels<'a> {
             let width = LOOK.width(&mark.name);
             let left = (x + SPACE).min(right - width);
             let row = ends.iter().position(|end| *end <= left);
-            let label = row.filter(|_| !mark.name.is_empty()).map(|row| {
-                // What stands above it must not be crossed by its line.
+            let label = row.map(|row| {
                 ends[row] = left + width + 2.0 * SPACE;
                 (row, left)
             });
@@ -53,9 +52,8 @@ impl<'a> Labels<'a> {
     }
 
     /// Labels that there was no room for.
-    #[cfg(test)]
-    fn left_out(&self) -> usize {
-        self.placed.iter().filter(|mark| mark.label.is_none() && !mark.name.is_empty()).count()
+    pub(super) fn left_out(&self) -> usize {
+        self.placed.iter().filter(|mark| mark.label.is_none()).count()
     }
 
     /// Draws the lines through a panel, the first panel's up to their labels.

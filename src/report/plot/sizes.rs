@@ -36,9 +36,11 @@ impl Figure {
         if let Some(answer) = search.smallest {
             marks.push(Mark::new(answer.into(), format!("answer: {answer}")));
             let spare = search.of_size(answer + 1).filter(|above| above.met());
-            marks.extend(spare.map(|above| {
-                Mark::new(above.replicas.into(), format!("N+1: {}", above.replicas))
-            }));
+            marks.extend(
+                spare.map(|above| {
+                    Mark::new(above.replicas.into(), format!("N+1: {}", above.replicas))
+                }),
+            );
         }
         let panels = vec![view.met(), view.of_bounds()];
         Self {
@@ -103,7 +105,7 @@ impl<'a> View<'a> {
             Row { name, holds }
         };
         let off = |size: &Size, which: usize| size.off.as_ref().map(|off| off[which].met());
-        let by = percent(self.around.step_time_by);
+        let by = Quantity::Share.said(self.around.step_time_by);
         let mut rows = match self.seeds() {
             1 => vec![row("as simulated".to_owned(), &|size| Some(size.fleet.met()))],
             seeds => vec![
@@ -133,6 +135,11 @@ impl<'a> View<'a> {
     }
 
     fn title(&self) -> String {
+        with_signs(&self.finding())
+    }
+
+    /// What is to be seen.
+    fn finding(&self) -> String {
         let (search, targets) = (&self.sized.search, self.targets());
         let all = match targets {
             [only] => format!("meet {only}"),
@@ -167,7 +174,9 @@ impl<'a> View<'a> {
         let odd: Vec<String> = odd.map(|other| other.fleet.replicas.to_string()).collect();
         match &odd[..] {
             [] => format!("{does}, {why}"),
-            odd => format!("{does}, {why}, but so do {} more: not the size decides", odd.join(", ")),
+            odd => {
+                format!("{does}, {why}, but so do {} more: not the size decides", odd.join(", "))
+            }
         }
     }
 
@@ -216,7 +225,7 @@ impl<'a> View<'a> {
         let left = (0..targets.len()).filter(|at| !self.drawn.contains(at));
         let left: Vec<String> = left.map(|at| targets[at].to_string()).collect();
         if !left.is_empty() {
-            said.push(format!("Without a line: {}.", left.join(", ")));
+            said.push(format!("Without a line: {}.", with_signs(&left.join(", "))));
         }
         let panel = self.of_bounds();
         let points = || panel.series.iter().flat_map(|series| &series.points);
@@ -232,7 +241,11 @@ impl<'a> View<'a> {
 
 /// A target as a label: it has no room for more.
 fn short_name(target: &Slo) -> String {
-    target.to_string().replace("<=", "≤").replace(">=", "≥")
+    with_signs(&target.to_string())
+}
+
+fn with_signs(text: &str) -> String {
+    text.replace("<=", "≤").replace(">=", "≥")
 }
 
 /// The worst seed, between the least and the most of all that was simulated of that size.

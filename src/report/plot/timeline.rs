@@ -1,9 +1,14 @@
-//! A run over time: hit rate, KV use, calls that run and calls that wait.
+//! A run over time: hit rate, KV use, calls that run and calls that wait, what becomes of replicas,
+//! and how many autoscalers want.
 
 use super::{Axis, Figure, Panel, Point, Quantity, Role, Series};
 use crate::fleet::Run;
 use crate::observe::timeline::{HitsOverTime, STRETCHES_MAX, Stretches};
 use crate::units::{Blocks, Span, Time};
+
+mod changes;
+
+use changes::Changes;
 
 /// What one run did, for its figure.
 struct OverTime {
@@ -28,12 +33,14 @@ impl Figure {
         let over_time = OverTime::of(run, hits);
         let hit = over_time.hit_points();
         let kv = over_time.points(Level::Blocks, 1.0 / blocks.0.max(1) as f64);
-        let title = title(&hit, &kv);
+        let changes = Changes::of(run);
+        let title = changes.title(|from, to| over_time.hit_between(from, to));
+        let title = title.unwrap_or_else(|| plain_title(&hit, &kv));
         let line = |name: &str, quantity, points: Vec<Point>| {
             let series = Series::new("", points).of(Role::Trace(0));
             Panel::new(name, quantity).with(series)
         };
-        let panels = vec![
+        let mut panels = vec![
             line("prefix-cache hit rate, all calls", Quantity::Share, hit),
             line("KV cache held by calls", Quantity::Share, kv),
             line(
@@ -47,11 +54,12 @@ impl Figure {
                 over_time.points(Level::Waiting, 1.0),
             ),
         ];
+        panels.extend(changes.panels());
         let last_s = over_time.end.0 as f64 / 1e9;
         let warmup_min = (run.window.from - Time::ZERO).as_f64() / 60e9;
         let note = note(over_time.replicas.len(), over_time.stretch, warmup_min);
         let axis = Axis::of_time("time since the start", last_s);
-        Self { title, subtitle, axis, panels, marks: Vec::new(), note }
+        Self { title, subtitle, axis, panels, marks: changes.marks(), note }
     }
 }
 
@@ -89,6 +97,17 @@ impl OverTime {
         self.stretches().map(hit).collect()
     }
 
+    /// The hit rate of the stretches whose middle lies between two instants.
+    fn hit_between(&self, from_s: f64, to_s: f64) -> Option<f64> {
+        let inside = self.stretches().filter(|(_, x, _)| (from_s..to_s).contains(x));
+        let mut sums = [0, 0];
+        for (number, ..) in inside {
+            let [cached, prompt] = self.hits.sums(number);
+            sums = [sums[0] + cached, sums[1] + prompt];
+        }
+        (sums[1] > 0).then(|| sums[0] as f64 / sums[1] as f64)
+    }
+
     /// Means over time and replicas, times a factor, between the replica with the least and the one
     /// with the most.
     fn points(&self, level: Level, factor: f64) -> Vec<Point> {
@@ -107,7 +126,7 @@ impl OverTime {
 }
 
 /// What is to be seen: the least hit rate and the most KV use, once the caches are warm.
-fn title(hit: &[Point], kv: &[Point]) -> String {
+fn plain_title(hit: &[Point], kv: &[Point]) -> String {
     let finite = |points: &[Point]| -> Vec<Point> {
         points.iter().copied().filter(|point| point.y.is_finite()).collect()
     };
