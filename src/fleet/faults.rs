@@ -186,11 +186,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// Its process is gone: another would begin with an empty cache.
     fn replace(&mut self, now: Time, replica: ReplicaId) {
-        let engine = (self.new_engine)();
+        let (engine, process) = ((self.new_engine)(), self.new_process());
         let state = &mut self.replicas[replica.index()];
         state.settle(now);
         let before = std::mem::replace(&mut state.engine, engine);
-        state.server = ApiServer::default();
+        (state.server, state.process) = (ApiServer::default(), process);
         self.gone.push(before.metrics());
         self.agenda.set(replica, None);
     }

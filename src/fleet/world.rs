@@ -7,7 +7,7 @@ use super::admission::ApiServer;
 use super::agenda::Agenda;
 use super::alone::AloneTimes;
 use super::arrivals::{Arrivals, Failure, Next, Sessions};
-use super::content::Content;
+use super::content::{Content, ProcessId};
 use super::faults::Faults;
 use super::gate::Gate;
 use super::observer::{About, Observer};
@@ -127,6 +127,7 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 pub(super) struct Replica<E> {
     pub(super) engine: E,
+    pub(super) process: ProcessId,
     pub(super) server: ApiServer,
     pub(super) usage: ReplicaUse,
 }
@@ -152,6 +153,8 @@ pub(super) struct World<'a, E, O> {
     standing: usize,
     /// What engines counted whose process is gone.
     pub(super) gone: Vec<EngineMetrics>,
+    /// Processes so far.
+    processes: u32,
     pub(super) attempts: u32,
     pub(super) replicas: Vec<Replica<E>>,
     pub(super) content: Content,
@@ -200,8 +203,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let window = measured(setup);
         let blocks = usable_blocks(setup);
         let over_time = observer.wants_use_over_time();
-        let replica = |_| Replica {
+        let replica = |number| Replica {
             engine: engine(),
+            process: ProcessId(number),
             server: ApiServer::default(),
             usage: ReplicaUse::new(window, blocks).kept_over_time(over_time),
         };
@@ -239,6 +243,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             scalers: Scalers::new(&setup.scaling, pods, setup.replicas, window),
             standing: 0,
             gone: Vec::new(),
+            processes: setup.replicas,
             attempts: 0,
             replicas: (0..setup.replicas).map(replica).collect(),
             new_engine: Box::new(engine),
@@ -421,7 +426,14 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     /// One more replica, behind all others.
     pub(super) fn add_replica(&mut self, usage: ReplicaUse) {
         let (engine, server) = ((self.new_engine)(), ApiServer::default());
-        self.replicas.push(Replica { engine, server, usage });
+        let process = self.new_process();
+        self.replicas.push(Replica { engine, process, server, usage });
+    }
+
+    /// A number that no process has had.
+    pub(super) fn new_process(&mut self) -> ProcessId {
+        self.processes += 1;
+        ProcessId(self.processes - 1)
     }
 
     fn cut_off(&self) -> CutOff {

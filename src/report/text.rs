@@ -13,7 +13,7 @@ use crate::sizing::candidates::Comparison;
 use crate::sizing::capacity::Capacity;
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::explain::Explanation;
-use crate::sizing::figures::{Figures, Percentiles};
+use crate::sizing::figures::{Figures, Losses, Percentiles};
 use crate::sizing::replicates::Replicates;
 use crate::sizing::slo::{Dimension, Slo, Verdict};
 
@@ -184,6 +184,7 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\n{}", latency_table(figures))?;
     writeln!(out, "\n{}", hit_table(figures))?;
+    losses(&figures.hit.losses, out)?;
     if !figures.ttft_bands.is_empty() {
         writeln!(out, "\n{}", band_table(figures))?;
     }
@@ -246,6 +247,26 @@ fn hit_table(figures: &Figures) -> Table {
         }
     }
     table
+}
+
+/// Why the cache held less than an infinite one would have, as shares of the prompt tokens.
+fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
+    let lost = losses.infinite_cache_tokens - losses.cached_tokens;
+    if lost == 0 {
+        return Ok(());
+    }
+    let causes = [
+        (losses.evicted, "evicted"),
+        (losses.under_way, "still being computed for another call"),
+        (losses.elsewhere, "computed by other replicas only"),
+        (losses.gone, "computed by processes that are gone"),
+        (losses.uncached, "with prefix caching off"),
+    ];
+    let share = |tokens: u64| percent(tokens as f64 / losses.prompt_tokens as f64);
+    let causes = causes.iter().filter(|(tokens, _)| *tokens > 0);
+    let causes: Vec<String> =
+        causes.map(|(tokens, cause)| format!("{} {cause}", share(*tokens))).collect();
+    writeln!(out, " below the infinite cache: {} = {}", share(lost), causes.join(" + "))
 }
 
 fn band_table(figures: &Figures) -> Table {

@@ -9,7 +9,7 @@ use super::slo::{Metric, Quantity, Slo, Verdict};
 use crate::diag::Result;
 use crate::fleet::observer::{About, Observer};
 use crate::fleet::workload::{CallPlan, Names};
-use crate::observe::records::{CallOutcome, CallRecord, Place, TaskRecord, TurnRecord};
+use crate::observe::records::{CallOutcome, CallRecord, Missed, Place, TaskRecord, TurnRecord};
 use crate::stats::Samples;
 use crate::units::Span;
 
@@ -42,6 +42,9 @@ pub struct Tally {
     /// By band, and by whether half of the prompt was cached; times to first token.
     pub(super) bands: [[Samples; 2]; BANDS.len()],
     pub(super) hit: HitSum,
+    /// Tokens by the cause for which the cache did not hold them, in the order of
+    /// [`Missed::NAMES`].
+    pub(super) missed: [u64; Missed::NAMES.len()],
     /// By kind of place, in the order of [`Place::ALL`].
     pub(super) segments: [HitSum; Place::ALL.len()],
     /// By number.
@@ -120,6 +123,7 @@ impl Tally {
             latency: LatencySamples::default(),
             bands: Default::default(),
             hit: HitSum::default(),
+            missed: [0; Missed::NAMES.len()],
             segments: Default::default(),
             tenants: Vec::new(),
             models: Vec::new(),
@@ -155,6 +159,9 @@ impl Tally {
         let mostly_cached = call.cached.0 * 2 >= call.prompt.0;
         self.bands[band.unwrap_or(BANDS.len() - 1)][usize::from(mostly_cached)].add(call.ttft().0);
         self.hit.add(call);
+        for (sum, tokens) in self.missed.iter_mut().zip(call.missed.parts()) {
+            *sum += u64::from(tokens);
+        }
         for (sum, (kind, _)) in self.segments.iter_mut().zip(Place::ALL) {
             if call.place.is(kind) {
                 sum.add(call);

@@ -13,7 +13,7 @@ use crate::trace::record::Trace;
 
 /// Raised whenever the same scenario, trace and seed give other figures, so that cells of before
 /// are simulated again.
-pub const MODEL_VERSION: u32 = 1;
+pub const MODEL_VERSION: u32 = 2;
 
 /// A hash that is written to as text.
 #[derive(Default)]

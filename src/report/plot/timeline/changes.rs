@@ -99,7 +99,7 @@ impl<'a> Changes<'a> {
         counts
     }
 
-    /// Members that an autoscaler wants, from each instant on; nothing if it never changed its mind.
+    /// Members that an autoscaler wants, from each instant on; nothing if that never changed.
     fn wanted(&self, what: Scaled) -> Vec<(Time, u32)> {
         let events = self.wanted.iter().filter(|event| event.what == what && event.at < self.end);
         let mut events = events.peekable();
