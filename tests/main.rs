@@ -24,6 +24,7 @@ mod main {
     mod import_spendlogs_forms;
     mod import_weka;
     mod livelock;
+    mod losses;
     mod memory;
     mod model_config;
     mod notebooks;

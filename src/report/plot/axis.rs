@@ -230,15 +230,20 @@ impl Quantity {
     }
 }
 
-/// Ticks of a time axis from 0, in the unit that people would use.
+/// Ticks of a time axis from 0, at times that people would choose.
 fn time_ticks(most: f64) -> Vec<f64> {
-    let unit = match most {
-        _ if most >= 4.0 * 3_600.0 => 3_600.0,
-        _ if most >= 240.0 => 60.0,
-        _ if most < 1.0 => 1e-3,
-        _ => 1.0,
-    };
-    ticks(0.0, most / unit, TICKS).into_iter().map(|tick| tick * unit).collect()
+    const STEPS: [f64; 22] = [
+        1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_200.0, 1_800.0,
+        3_600.0, 7_200.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0,
+    ];
+    let step = STEPS.into_iter().find(|step| most / step <= TICKS);
+    match step.filter(|step| *step > 1.0) {
+        Some(step) => (0..=(most / step) as u32).map(|tick| f64::from(tick) * step).collect(),
+        None => {
+            let unit = if most < 1.0 { 1e-3 } else { 1.0 };
+            ticks(0.0, most / unit, TICKS).into_iter().map(|tick| tick * unit).collect()
+        }
+    }
 }
 
 /// Ticks of a time axis by ratio.
@@ -269,14 +274,15 @@ fn number(value: f64, step: f64) -> String {
     let (value, step, suffix) = match value.abs() {
         large if large >= 1e9 => (value / 1e9, step / 1e9, " G"),
         large if large >= 1e6 => (value / 1e6, step / 1e6, " M"),
-        large if large >= 1e5 => (value / 1e3, step / 1e3, " k"),
         _ => (value, step, ""),
     };
-    let decimals = (0..4).find(|&decimals| {
-        let shift = 10f64.powi(decimals);
-        ((value * shift).round() - value * shift).abs() < 1e-6 * shift.max(1.0)
-            || step * shift >= 10.0
-    });
+    let shift = |decimals: i32| 10f64.powi(decimals);
+    let exact = |&decimals: &i32| {
+        let shifted = value * shift(decimals);
+        (shifted.round() - shifted).abs() < 1e-6 * shift(decimals).max(1.0)
+    };
+    let enough = |decimals: &i32| step * shift(*decimals) >= 10.0;
+    let decimals = (0..4).find(exact).or_else(|| (0..4).find(enough));
     let decimals = decimals.unwrap_or(4) as usize;
     if decimals == 0 {
         return format!("{}{suffix}", grouped(value.round() as i64));
@@ -312,6 +318,8 @@ mod tests {
         assert_eq!(texts(&small.ticks).last(), Some(&"2 %"));
         let time = Values::of(Quantity::Seconds, [100.0, 700.0].into_iter());
         assert_eq!(texts(&time.ticks), ["0", "5 min", "10 min"]);
+        let hours = Values::of(Quantity::Seconds, [400.0, 5_500.0].into_iter());
+        assert_eq!(texts(&hours.ticks), ["0", "30 min", "1 h", "1.5 h"]);
         let wide = Values::of(Quantity::Seconds, [0.5, 70.0].into_iter());
         assert_eq!((wide.scale, texts(&wide.ticks)[0]), (Scale::Log, "1 s"));
         assert_eq!(Values::of(Quantity::Number, std::iter::empty()).range, (0.0, 1.0));
@@ -324,6 +332,8 @@ mod tests {
         assert_eq!(number(12_000.0, 2_000.0), "12,000");
         assert_eq!(number(2_500_000.0, 500_000.0), "2.5 M");
         assert_eq!(number(0.05, 0.05), "0.05");
+        assert_eq!(number(0.125, 0.125), "0.125");
+        assert_eq!(number(128_000.0, 32_000.0), "128,000");
         assert_eq!(seconds(5_400.0), "1.5 h");
         assert_eq!(seconds(0.25), "250 ms");
     }

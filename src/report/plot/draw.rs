@@ -29,6 +29,7 @@ pub(super) fn draw(figure: &Figure) -> (String, f64, f64) {
     let marks = Labels::new(marks, WIDTH - MARGIN);
     let note = match marks.left_out() {
         0 => figure.note.clone(),
+        1 => format!("{} One label of a mark had no room.", figure.note),
         left_out => format!("{} {left_out} labels of marks had no room.", figure.note),
     };
     let note = NOTES.lines(&note, text_width);

@@ -8,7 +8,7 @@ const LOOK: Type = Type { face: Face::Regular, size: NOTE, colour: INK };
 /// From one row of labels to the next.
 const ROW: f64 = 13.0;
 /// Rows beyond which labels are left out: their lines stay.
-const ROWS_MAX: usize = 4;
+const ROWS_MAX: usize = 6;
 /// From a mark's line to its label, and from a label to the next.
 const SPACE: f64 = 4.0;
 

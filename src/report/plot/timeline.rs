@@ -137,11 +137,10 @@ fn plain_title(hit: &[Point], kv: &[Point]) -> String {
     let fullest = kv.iter().max_by(|a, b| a.y.total_cmp(&b.y));
     match (lowest, fullest) {
         (Some(lowest), Some(fullest)) => format!(
-            "Hit rate of {:.0} % and more once warm, least after {:.0} min; \
-             KV cache up to {:.0} % held",
-            100.0 * lowest.y,
-            lowest.x / 60.0,
-            100.0 * fullest.y
+            "Hit rate of {} and more once warm, least after {}; KV cache up to {} held",
+            Quantity::Share.said(lowest.y),
+            Quantity::Seconds.said(lowest.x),
+            Quantity::Share.said(fullest.y)
         ),
         _ => "A run over time".to_owned(),
     }
@@ -152,9 +151,12 @@ fn note(replicas: usize, stretch: Span, warmup_min: f64) -> String {
         1 => String::new(),
         _ => format!(" of {replicas} replicas, bands from the least to the most of them"),
     };
+    let warmup = match warmup_min {
+        none if none <= 0.0 => String::new(),
+        minutes => format!(" Warm-up: the first {minutes:.0} min."),
+    };
     format!(
-        "Means over {:.0} s{of}. A call's hits stand where it was first scheduled. Warm-up: \
-         the first {warmup_min:.0} min.",
-        stretch.as_f64() / 1e9
+        "Means over {}{of}. A call's hits stand where it was first scheduled.{warmup}",
+        Quantity::Seconds.said(stretch.as_f64() / 1e9)
     )
 }

@@ -10,6 +10,8 @@ use crate::units::Time;
 
 /// How far before and after an event hit rates are compared.
 const NEAR_S: f64 = 600.0;
+/// A change of the hit rate that is not worth a word.
+const SLIGHT: f64 = 0.02;
 
 /// What became of replicas and what autoscalers wanted.
 pub(super) struct Changes<'a> {
@@ -131,6 +133,9 @@ impl<'a> Changes<'a> {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let how = match () {
             () if percent(was) == percent(is) => format!("stays at {}", percent(was)),
+            () if (was - is).abs() < SLIGHT => {
+                format!("hardly moves, from {} to {}", percent(was), percent(is))
+            }
             () if is < was => format!("falls from {} to {}", percent(was), percent(is)),
             () => format!("rises from {} to {}", percent(was), percent(is)),
         };
