@@ -4,6 +4,7 @@
 pub mod around;
 pub mod bands;
 pub mod binding;
+pub mod bootstrap;
 pub mod boundary;
 pub mod candidates;
 pub mod capacity;

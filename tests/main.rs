@@ -3,6 +3,7 @@
 
 mod main {
     mod bad_input;
+    mod bootstrap;
     mod claims;
     mod collapse;
     mod conformance;

@@ -105,7 +105,11 @@ impl Args {
         stop_on_interrupt(progress);
         let label = format!("{replicas} replicas");
         let hits = (!self.plot.is_empty()).then(HitsOverTime::default);
-        let observer = (case.tally(), (rows, (scrape, hits)));
+        let tally = match case.scenario.bootstrap {
+            Some(true) => case.tally().keeping(),
+            _ => case.tally(),
+        };
+        let observer = (tally, (rows, (scrape, hits)));
         let Some(run) = with_progress(extent, &label, progress, || play(observer))? else {
             return Ok(None);
         };

@@ -9,6 +9,7 @@ use super::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
 use super::trust::Trust;
 use crate::config::scenario::LoadKind;
 use crate::fleet::workload::Counts;
+use crate::sizing::bootstrap::{INSIDE, Interval, RESAMPLES};
 use crate::sizing::candidates::Comparison;
 use crate::sizing::capacity::Capacity;
 use crate::sizing::case::{Case, Judged};
@@ -16,6 +17,7 @@ use crate::sizing::explain::Explanation;
 use crate::sizing::figures::{Figures, Losses, Percentiles};
 use crate::sizing::replicates::Replicates;
 use crate::sizing::slo::{Dimension, Slo, Verdict};
+use crate::sizing::tally::Intervals;
 
 mod capacity;
 mod explain;
@@ -339,7 +341,28 @@ fn targets(case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> 
             right(percent_or_dash(verdict.margin)),
         ]);
     }
-    writeln!(out, "{table}\n")
+    writeln!(out, "{table}")?;
+    if let Some(found) = &judged.intervals {
+        intervals(&case.targets, found, out)?;
+    }
+    writeln!(out)
+}
+
+/// How far figures depend on which sessions were played.
+fn intervals(targets: &[Slo], found: &Intervals, out: &mut dyn Write) -> io::Result<()> {
+    let inside = percent(INSIDE).replace(".0", "");
+    writeln!(out, "  sessions     drawn anew {RESAMPLES} times, {inside} of the figures lie in")?;
+    for (target, interval) in targets.iter().zip(found) {
+        let text = match interval {
+            Err(unavailable) => format!("not available: {}", unavailable.why()),
+            Ok(Interval { low, high, sessions }) => {
+                let (low, high) = (measured_value(target, *low), measured_value(target, *high));
+                format!("{low} to {high}, {sessions} sessions")
+            }
+        };
+        writeln!(out, "               {target}: {text}")?;
+    }
+    Ok(())
 }
 
 /// What the answer rests on.
@@ -383,7 +406,10 @@ fn trust(case: &Case, figures: &Figures, seeds: usize, out: &mut dyn Write) -> i
 }
 
 pub(in crate::report) fn measured(target: &Slo, verdict: &Verdict) -> String {
-    let Some(value) = verdict.value else { return "no data".to_owned() };
+    verdict.value.map_or_else(|| "no data".to_owned(), |value| measured_value(target, value))
+}
+
+fn measured_value(target: &Slo, value: f64) -> String {
     match target.metric.dimension() {
         Dimension::Share => percent(value),
         Dimension::Ratio => short(value),

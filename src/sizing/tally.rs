@@ -5,6 +5,7 @@
 //! the size of the run; whether a target is met is known exactly, because its bound is known
 //! before.
 
+use super::bootstrap::{Interval, Unavailable};
 use super::slo::{Metric, Quantity, Slo, Verdict};
 use crate::diag::Result;
 use crate::fleet::observer::{About, Observer};
@@ -27,6 +28,9 @@ pub(super) const BANDS: [(&str, u64, u64); 5] = [
     ("64k-128k", 64_000, 128_000),
     ("128k+", 128_000, u64::MAX),
 ];
+
+/// The interval of each target's figure, or why there is none.
+pub type Intervals = Vec<std::result::Result<Interval, Unavailable>>;
 
 /// Everything that is added up.
 #[derive(Clone, Debug)]
@@ -139,6 +143,19 @@ impl Tally {
         self.targets.iter().map(TargetTally::verdict).collect()
     }
 
+    /// The same, keeping every sample of a target for its interval.
+    #[must_use]
+    pub fn keeping(mut self) -> Self {
+        self.targets.iter_mut().for_each(TargetTally::keep);
+        self
+    }
+
+    /// The interval of each target's figure; none if nothing was kept.
+    #[must_use]
+    pub fn intervals(&self, seed: u64) -> Option<Intervals> {
+        self.targets.iter().map(|target| target.interval(seed)).collect()
+    }
+
     fn answered(&mut self, call: &CallRecord, plan: &CallPlan) {
         let sums = &mut self.calls;
         sums.output += call.output.0;
@@ -235,7 +252,7 @@ impl Observer for Tally {
                 Some(Quantity::TurnLlm) => turn.turn_llm(),
                 _ => continue,
             };
-            target.unit(sample.secs(), about);
+            target.unit(turn.play, sample.secs(), about);
         }
     }
 
@@ -266,7 +283,7 @@ impl Observer for Tally {
                 },
                 _ => continue,
             };
-            target.unit(sample, about);
+            target.unit(task.play, sample, about);
         }
     }
 

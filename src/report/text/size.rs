@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use comfy_table::Cell;
 
 use super::{
-    fleet_name, formulas, grouped, header, measured, percent, percent_or_dash, right, short,
-    short_or_dash, table, trust,
+    fleet_name, formulas, grouped, header, intervals, measured, percent, percent_or_dash, right,
+    short, short_or_dash, table, trust,
 };
 use crate::sizing::bands::{Band, Bands};
 use crate::sizing::candidates::{Comparison, Sized};
@@ -185,6 +185,9 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         gateway(case, pods, out)?;
     }
     bands(sized.bands.as_ref(), out)?;
+    if let Some(found) = sized.bands.as_ref().and_then(|bands| bands.sessions.as_ref()) {
+        intervals(&case.targets, found, out)?;
+    }
     if let Some(above) = search.of_size(best.replicas + 1).filter(|above| above.met()) {
         let figures = above.figures();
         let name = fleet_name(above.replicas, figures.gpus);
