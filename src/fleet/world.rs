@@ -214,8 +214,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             Sessions::Stream(_) => (&[], None),
             Sessions::Alone(plan, _) => (&[], Some(Arc::clone(plan))),
         };
-        let number = held.len() as u32;
-        let recorded = setup.load.kind == LoadKind::Trace;
+        let (number, recorded) = (held.len() as u32, setup.load.kind == LoadKind::Trace);
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Router::new(setup.router, &setup.routing, setup.replicas, setup.seed);
         faults.absent().for_each(|replica| router.leaves(replica));

@@ -64,7 +64,7 @@ fn every_cause_has_its_case() {
     let away = causes(&play(&robin, &sessions(1)));
     assert_eq!(away, Missed { elsewhere: 4_096 + 992, ..none }, "{away:?}");
     // The process is gone between the first call and the second.
-    let cold = causes(&play(&one(30_000, vec![lost(4)]), &sessions(1)));
+    let cold = causes(&play(&one(30_000, vec![lost(2)]), &sessions(1)));
     assert_eq!(cold, Missed { gone: 4_096, ..none });
     let mut off = one(30_000, vec![]);
     off.engine.enable_prefix_caching = false;
