@@ -27,15 +27,24 @@ enum Level {
 }
 
 impl Figure {
-    /// A run over time, of replicas with so many usable blocks each. `subtitle` says on what.
+    /// A run over time that began with so many replicas of so many usable blocks each. `subtitle`
+    /// says on what.
     #[must_use]
-    pub fn of_run<O>(run: &Run<O>, hits: HitsOverTime, blocks: Blocks, subtitle: String) -> Self {
+    pub fn of_run<O>(
+        run: &Run<O>,
+        hits: HitsOverTime,
+        (replicas, blocks): (u32, Blocks),
+        subtitle: String,
+    ) -> Self {
         let over_time = OverTime::of(run, hits);
         let hit = over_time.hit_points();
-        let kv = over_time.points(Level::Blocks, 1.0 / blocks.0.max(1) as f64);
-        let changes = Changes::of(run);
+        let changes = Changes::of(run, replicas);
+        let kv = over_time.points(&changes, Level::Blocks, 1.0 / blocks.0.max(1) as f64);
         let title = changes.title(|from, to| over_time.hit_between(from, to));
-        let title = title.unwrap_or_else(|| plain_title(&hit, &kv));
+        let overall = over_time.hit_between(0.0, f64::INFINITY);
+        let title = title
+            .or_else(|| changes.scaled_title(overall))
+            .unwrap_or_else(|| plain_title(&hit, &kv));
         let line = |name: &str, quantity, points: Vec<Point>| {
             let series = Series::new("", points).of(Role::Trace(0));
             Panel::new(name, quantity).with(series)
@@ -46,12 +55,12 @@ impl Figure {
             line(
                 "calls running on a replica",
                 Quantity::Number,
-                over_time.points(Level::Running, 1.0),
+                over_time.points(&changes, Level::Running, 1.0),
             ),
             line(
                 "calls waiting on a replica",
                 Quantity::Number,
-                over_time.points(Level::Waiting, 1.0),
+                over_time.points(&changes, Level::Waiting, 1.0),
             ),
         ];
         panels.extend(changes.panels());
@@ -108,14 +117,18 @@ impl OverTime {
         (sums[1] > 0).then(|| sums[0] as f64 / sums[1] as f64)
     }
 
-    /// Means over time and replicas, times a factor, between the replica with the least and the one
-    /// with the most.
-    fn points(&self, level: Level, factor: f64) -> Vec<Point> {
+    /// Means over time and over the replicas that took calls, times a factor, between the replica
+    /// with the least and the one with the most.
+    fn points(&self, changes: &Changes, level: Level, factor: f64) -> Vec<Point> {
         let point = |(number, x, nanos): (usize, f64, f64)| {
-            let each = self.replicas.iter();
-            let each: Vec<f64> = each
-                .map(|replica| replica.sums(number)[level as usize] as f64 / nanos * factor)
-                .collect();
+            let half = nanos / 2e9;
+            let each = self.replicas.iter().enumerate().filter_map(|(replica, over_time)| {
+                // One that drains still has calls.
+                let sums = over_time.sums(number);
+                let is_there = changes.is_up(replica, x - half, x + half) || sums != [0; 3];
+                is_there.then(|| sums[level as usize] as f64 / nanos * factor)
+            });
+            let each: Vec<f64> = each.collect();
             let least = each.iter().copied().fold(f64::INFINITY, f64::min);
             let most = each.iter().copied().fold(0.0, f64::max);
             let y = each.iter().sum::<f64>() / each.len() as f64;
@@ -149,7 +162,7 @@ fn plain_title(hit: &[Point], kv: &[Point]) -> String {
 fn note(replicas: usize, stretch: Span, warmup_min: f64) -> String {
     let of = match replicas {
         1 => String::new(),
-        _ => format!(" of {replicas} replicas, bands from the least to the most of them"),
+        _ => " of the replicas there were, bands from the least to the most of them".to_owned(),
     };
     let warmup = match warmup_min {
         none if none <= 0.0 => String::new(),

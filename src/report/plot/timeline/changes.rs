@@ -17,31 +17,38 @@ const SLIGHT: f64 = 0.02;
 pub(super) struct Changes<'a> {
     changes: Vec<ReplicaChange>,
     wanted: &'a [ScaleEvent],
-    /// Replicas that took calls from the start, by number.
-    first_up: Vec<bool>,
+    /// When each replica took calls, in seconds.
+    up: Vec<Vec<(f64, f64)>>,
     scaled: bool,
     end: Time,
 }
 
 impl<'a> Changes<'a> {
-    pub(super) fn of<O>(run: &'a Run<O>) -> Self {
+    /// Of a run that began with so many replicas.
+    pub(super) fn of<O>(run: &'a Run<O>, replicas: u32) -> Self {
         let end = run.window.until;
         let inside = run.changes.iter().filter(|change| change.at < end);
         let changes: Vec<ReplicaChange> = inside.copied().collect();
-        // One whose first change is to take calls was not there before.
-        let mut first_up = vec![true; run.replicas.len()];
-        for change in run.changes.iter().rev() {
-            first_up[change.replica.index()] = change.became != Became::Up;
-        }
         let scaled = run.scaling.replicas.is_some();
-        Self { changes, wanted: &run.scaling.events, first_up, scaled, end }
+        let up = when_up(&changes, run.replicas.len(), replicas, end);
+        Self { changes, wanted: &run.scaling.events, up, scaled, end }
+    }
+
+    /// Whether a replica took calls at some time between two instants.
+    pub(super) fn is_up(&self, replica: usize, from_s: f64, to_s: f64) -> bool {
+        self.up[replica].iter().any(|(from, to)| *from < to_s && from_s < *to)
+    }
+
+    /// Replicas that took calls from the start.
+    fn first_up(&self, replica: usize) -> bool {
+        self.up[replica].first().is_some_and(|(from, _)| *from == 0.0)
     }
 
     /// A mark for everything that autoscalers do not do.
     pub(super) fn marks(&self) -> Vec<Mark> {
         let mut updating = false;
-        let mut away: Vec<bool> = self.first_up.iter().map(|up| !up).collect();
-        let mut planned = vec![false; self.first_up.len()];
+        let mut away: Vec<bool> = (0..self.up.len()).map(|at| !self.first_up(at)).collect();
+        let mut planned = vec![false; self.up.len()];
         let mut marks = Vec::new();
         for ReplicaChange { at, replica, became } in &self.changes {
             let (number, x) = (replica.index(), at.0 as f64 / 1e9);
@@ -74,7 +81,7 @@ impl<'a> Changes<'a> {
             let mut panel = Panel::new(name, Quantity::Number).with(taking.of(Role::Trace(0)));
             let wanted = self.wanted(Scaled::Replicas);
             let wanted = match &wanted[..] {
-                [] => vec![(Time::ZERO, self.first_up.iter().filter(|up| **up).count() as u32)],
+                [] => self.taking()[..1].to_vec(),
                 _ => wanted,
             };
             let wanted = Series::new("wanted", self.stairs(wanted));
@@ -91,7 +98,7 @@ impl<'a> Changes<'a> {
 
     /// Replicas that take calls, from each instant on.
     fn taking(&self) -> Vec<(Time, u32)> {
-        let mut up = self.first_up.clone();
+        let mut up: Vec<bool> = (0..self.up.len()).map(|at| self.first_up(at)).collect();
         let count = |up: &[bool]| up.iter().filter(|up| **up).count() as u32;
         let mut counts = vec![(Time::ZERO, count(&up))];
         for change in &self.changes {
@@ -115,6 +122,21 @@ impl<'a> Changes<'a> {
         let ends = levels.iter().skip(1).map(|(time, _)| *time).chain([self.end]);
         let pair = |((from, level), to): (&(Time, u32), Time)| [at(*from, *level), at(to, *level)];
         levels.iter().zip(ends).flat_map(pair).collect()
+    }
+
+    /// Of a fleet that is scaled, how many replicas took calls.
+    pub(super) fn scaled_title(&self, hit: Option<f64>) -> Option<String> {
+        let taking = self.taking().into_iter().map(|(_, count)| count);
+        let (least, most) = (taking.clone().min()?, taking.max()?);
+        let hit = Quantity::Share.said(hit.filter(|_| self.scaled)?);
+        Some(match least == most {
+            true => {
+                format!("{most} replicas take calls all the time, {hit} of the prompt tokens hit")
+            }
+            false => {
+                format!("{least} to {most} replicas take calls, {hit} of the prompt tokens hit")
+            }
+        })
     }
 
     /// What the first planned event does to the hit rate, which `hit` tells between two instants.
@@ -145,6 +167,31 @@ impl<'a> Changes<'a> {
     }
 }
 
+/// When each of so many replicas took calls, of which so many did from the start.
+fn when_up(
+    changes: &[ReplicaChange],
+    all: usize,
+    at_start: u32,
+    end: Time,
+) -> Vec<Vec<(f64, f64)>> {
+    let end = end.0 as f64 / 1e9;
+    let each = (0..all).map(|number| {
+        let of_it = || changes.iter().filter(|change| change.replica.index() == number);
+        // One whose first change is to take calls was not there before.
+        let comes = of_it().next().is_some_and(|change| change.became == Became::Up);
+        let mut since = (number < at_start as usize && !comes).then_some(0.0);
+        let mut up = Vec::new();
+        for change in of_it() {
+            let at = change.at.0 as f64 / 1e9;
+            up.extend(since.take().map(|from| (from, at)));
+            since = (change.became == Became::Up).then_some(at);
+        }
+        up.extend(since.map(|from| (from, end)));
+        up
+    });
+    each.collect()
+}
+
 /// Marks at one instant as one.
 fn joined(marks: Vec<Mark>) -> Vec<Mark> {
     let mut all: Vec<Mark> = Vec::new();
@@ -172,9 +219,9 @@ mod tests {
             became,
         };
         let end = Time::ZERO + Span::from_secs(100);
-        let first_up = vec![true, true, false];
-        let changes = list.iter().map(change).collect();
-        Changes { changes, wanted: &[], first_up, scaled, end }
+        let changes: Vec<ReplicaChange> = list.iter().map(change).collect();
+        let up = when_up(&changes, 4, 3, end);
+        Changes { changes, wanted: &[], up, scaled, end }
     }
 
     fn labels(changes: &Changes) -> Vec<(f64, String)> {
@@ -199,6 +246,13 @@ mod tests {
         let expected =
             [(0.0, 2.0), (10.0, 2.0), (10.0, 3.0), (30.0, 3.0), (30.0, 2.0), (100.0, 2.0)];
         assert_eq!(points, expected);
+        // The last one was never started, the third one was added.
+        assert_eq!((scaled.up[0][0], scaled.up[2][0]), ((0.0, 30.0), (10.0, 100.0)));
+        assert!(
+            scaled.up[3].is_empty() && !scaled.is_up(0, 30.0, 40.0) && scaled.is_up(0, 29.0, 40.0)
+        );
+        let title = scaled.scaled_title(Some(0.5)).unwrap();
+        assert_eq!(title, "2 to 3 replicas take calls, 50 % of the prompt tokens hit");
     }
 
     #[test]
