@@ -40,6 +40,8 @@ pub enum Quantity {
     Seconds,
     /// A count, a rate or a ratio; its axis starts at 0.
     Number,
+    /// Things that there are whole numbers of; ticks stand at such.
+    Count,
     /// A value over its bound, written as per cent; its axis goes by ratio and around the bound.
     /// What lies beyond it is drawn at its end.
     OfBound,
@@ -191,6 +193,7 @@ impl Values {
         };
         let at = match quantity {
             Quantity::Seconds => time_ticks(most),
+            Quantity::Count => counts(most),
             _ => ticks(0.0, most, TICKS),
         };
         let unit = step_of(&at);
@@ -207,7 +210,7 @@ impl Quantity {
                 format!("{} %", number(value * 100.0, step * 100.0))
             }
             Quantity::Seconds => seconds(value),
-            Quantity::Number => number(value, step),
+            Quantity::Number | Quantity::Count => number(value, step),
         }
     }
 }
@@ -218,7 +221,7 @@ impl Quantity {
         match self {
             Quantity::Share | Quantity::OfBound => format!("{:.0} %", value * 100.0),
             Quantity::Seconds if value >= 60.0 => seconds((value / 6.0).round() * 6.0),
-            Quantity::Seconds | Quantity::Number => {
+            Quantity::Seconds | Quantity::Number | Quantity::Count => {
                 let digits = 10f64.powi(2 - (value.abs().max(1e-9).log10().floor() as i32));
                 let rounded = (value * digits).round() / digits;
                 match self {
@@ -244,6 +247,13 @@ fn time_ticks(most: f64) -> Vec<f64> {
             ticks(0.0, most / unit, TICKS).into_iter().map(|tick| tick * unit).collect()
         }
     }
+}
+
+/// Ticks at whole numbers from 0.
+fn counts(most: f64) -> Vec<f64> {
+    let steps = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
+    let step = steps.into_iter().find(|step| most / step <= TICKS + 1.0).unwrap_or(most);
+    (0..=(most / step) as u32).map(|tick| f64::from(tick) * step).collect()
 }
 
 /// Ticks of a time axis by ratio.
@@ -318,6 +328,8 @@ mod tests {
         assert_eq!(texts(&small.ticks).last(), Some(&"2 %"));
         let time = Values::of(Quantity::Seconds, [100.0, 700.0].into_iter());
         assert_eq!(texts(&time.ticks), ["0", "5 min", "10 min"]);
+        let replicas = Values::of(Quantity::Count, [1.0, 8.0].into_iter());
+        assert_eq!(texts(&replicas.ticks), ["0", "2", "4", "6", "8"]);
         let hours = Values::of(Quantity::Seconds, [400.0, 5_500.0].into_iter());
         assert_eq!(texts(&hours.ticks), ["0", "30 min", "1 h", "1.5 h"]);
         let wide = Values::of(Quantity::Seconds, [0.5, 70.0].into_iter());

@@ -78,7 +78,7 @@ impl<'a> Changes<'a> {
         if self.scaled {
             let name = "replicas that take calls, and wanted ones";
             let taking = Series::new("take calls", self.stairs(self.taking()));
-            let mut panel = Panel::new(name, Quantity::Number).with(taking.of(Role::Trace(0)));
+            let mut panel = Panel::new(name, Quantity::Count).with(taking.of(Role::Trace(0)));
             let wanted = self.wanted(Scaled::Replicas);
             let wanted = match &wanted[..] {
                 [] => self.taking()[..1].to_vec(),
@@ -91,7 +91,7 @@ impl<'a> Changes<'a> {
         let pods = self.wanted(Scaled::Pods);
         if !pods.is_empty() {
             let line = Series::new("", self.stairs(pods)).of(Role::Trace(0));
-            panels.push(Panel::new("gateway pods wanted", Quantity::Number).with(line));
+            panels.push(Panel::new("gateway pods wanted", Quantity::Count).with(line));
         }
         panels
     }
