@@ -99,7 +99,9 @@ impl Args {
     ) -> Result<Option<Outcome>> {
         let replicas = case.scenario.replicas;
         let files = self.out.as_deref().map(|folder| Files::create(folder, self.beside()));
+        let pools: Vec<String> = case.scenario.pools.iter().map(|pool| pool.name.clone()).collect();
         let rows = files.transpose()?.map(|files| Rows::new(files, Arc::clone(progress)));
+        let rows = rows.map(|rows| rows.with_pools(pools));
         let scrape =
             self.metrics.as_ref().map(|_| Scrape::new(replicas, case.setup.engine.max_model_len));
         stop_on_interrupt(progress);

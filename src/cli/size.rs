@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (ready, refused) = ready(&written, &axes, args.scenario.targets())?;
     if !args.plot.is_empty() {
         for (_, replicates) in &ready {
-            Around::check(replicates.case().scenario.max_replicas)?;
+            Around::check(&replicates.case().scenario)?;
             Figure::check_targets(&replicates.case().targets)?;
         }
     }

@@ -36,6 +36,7 @@ impl AloneTimes {
             router: RouterKind::SessionAffinity,
             routing: Routing::default(),
             events: Vec::new(),
+            pools: Vec::new(),
             engine,
             load,
             limits: Limits::default(),

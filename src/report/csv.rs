@@ -24,6 +24,8 @@ const CALLS: &str = "play,session,call,lane,model,replica,outcome,in_window,disp
     infinite_cache_tokens,prefilled_tokens,output_tokens,preemptions,tokens_lost,compacted,\
     refusals,places,sent_s,attempts,evicted_tokens,under_way_tokens,elsewhere_tokens,\
     gone_tokens,uncached_tokens\n";
+/// What it has more with pools.
+const POOLS: &str = ",pool,served_by\n";
 /// The header of the table of tasks.
 const TASKS: &str = "play,session,in_window,failed,started_s,ended_s,session_s,task_s,task_llm_s,\
     stretch,turns,calls\n";
@@ -59,6 +61,8 @@ pub struct Rows {
     tasks: Row,
     files: Files,
     progress: Arc<Progress>,
+    /// The names of the fleet's pools, if there are any.
+    pools: Vec<String>,
 }
 
 impl Rows {
@@ -71,7 +75,24 @@ impl Rows {
             row.0.extend_from_slice(header.as_bytes());
             row
         };
-        Self { calls: with_header(CALLS), tasks: with_header(TASKS), files, progress }
+        Self {
+            calls: with_header(CALLS),
+            tasks: with_header(TASKS),
+            files,
+            progress,
+            pools: Vec::new(),
+        }
+    }
+
+    /// The same with columns for the pools of these names, if there are any.
+    #[must_use]
+    pub fn with_pools(mut self, pools: Vec<String>) -> Self {
+        if !pools.is_empty() {
+            self.calls.0.pop();
+            self.calls.0.extend_from_slice(POOLS.as_bytes());
+        }
+        self.pools = pools;
+        self
     }
 
     /// Writes what is left and gives both files their names.
@@ -102,7 +123,7 @@ impl Rows {
 
 impl Observer for Rows {
     fn call(&mut self, call: &CallRecord, about: &About<'_>) {
-        self.calls.call(call, about);
+        self.calls.call(call, about, &self.pools);
         self.hand_on(Table::Calls);
     }
 
@@ -123,7 +144,7 @@ impl Observer for Rows {
 struct Row(Vec<u8>);
 
 impl Row {
-    fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+    fn call(&mut self, call: &CallRecord, about: &About<'_>, pools: &[String]) {
         let plan = &about.plan.calls[call.call as usize];
         self.number(call.play.into());
         self.text(&about.plan.id);
@@ -162,6 +183,11 @@ impl Row {
         self.number(call.attempts.into());
         for tokens in call.missed.parts() {
             self.number(tokens.into());
+        }
+        if !pools.is_empty() {
+            for pool in [call.pool, call.served_by] {
+                self.word(&pools[usize::from(pool)]);
+            }
         }
         self.end();
     }

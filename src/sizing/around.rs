@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::pods;
 use super::replicates::{Fleet, Replicates};
 use super::search::Search;
+use crate::config::scenario::Scenario;
 use crate::diag::{Error, Result};
 use crate::fleet::Progress;
 
@@ -39,9 +40,13 @@ impl Around {
     /// Refuses what has no sizes to be compared, before anything is simulated.
     ///
     /// # Errors
-    /// One size only.
-    pub fn check(max_replicas: u32) -> Result<()> {
-        if max_replicas > 1 {
+    /// Several pools, or one size only.
+    pub fn check(scenario: &Scenario) -> Result<()> {
+        if !scenario.pools.is_empty() {
+            let error = Error::new("a plot over sizes has one axis, and each pool has a size");
+            return Err(error.in_field("--plot"));
+        }
+        if scenario.max_replicas > 1 {
             return Ok(());
         }
         let error = Error::found("one size", "two or more: a plot over sizes compares them");

@@ -1,5 +1,6 @@
 //! How far one target is met, told exactly although percentiles are not.
 
+use crate::config::pools::Pool;
 use crate::diag::{self, Error};
 use crate::fleet::observer::About;
 use crate::fleet::workload::{CallPlan, Names};
@@ -33,6 +34,14 @@ pub(super) struct TargetTally {
 }
 
 impl TargetTally {
+    /// Says which pools there are, by number.
+    pub(super) fn know_pools(&mut self, pools: &[Pool]) {
+        if let Some(Filter::Pool(name)) = &self.slo.filter {
+            let place = pools.iter().position(|pool| pool.name == *name);
+            self.number = place.map(|place| place as u32);
+        }
+    }
+
     pub(super) fn new(slo: &Slo) -> Self {
         Self {
             slo: slo.clone(),
@@ -153,6 +162,7 @@ impl TargetTally {
             Some(Filter::Tenant(_)) => self.is_named(plan.tenant, &names.tenants),
             Some(Filter::Model(_)) => self.is_named(plan.model, &names.models),
             Some(Filter::Segment(segment)) => call.place.is(place_of(*segment)),
+            Some(Filter::Pool(_)) => self.number == Some(call.pool.into()),
         }
     }
 
