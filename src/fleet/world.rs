@@ -219,14 +219,13 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
-        let mut gate = setup
-            .gateway
-            .as_ref()
-            .map(|front| Gate::new(front, setup.replicas, setup.seed, window));
+        let new_gate = |front| Gate::new(front, setup.replicas, setup.seed, window);
+        let mut gate = setup.gateway.as_ref().map(new_gate);
         if let Some(gate) = &mut gate {
             faults.absent().for_each(|replica| gate.gateway.unlist(replica));
         }
         let pods = setup.gateway.as_ref().map(|front| front.gateway.pods);
+        let live = LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window };
         Self {
             setup,
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
@@ -258,7 +257,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             free_requests: Vec::new(),
             observer,
             last_ended: Time::ZERO,
-            live: LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window },
+            live,
             burst: BurstWatch::new(window),
             effects: Vec::new(),
             stuck: None,

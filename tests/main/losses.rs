@@ -47,7 +47,7 @@ fn causes(run: &Run) -> Missed {
 
 fn lost(at_s: u64) -> FleetEvent {
     let happens = Happens::Lost { replica: 0, restart: Some(Span::ZERO) };
-    FleetEvent { at: Span::from_secs(at_s), happens, start: Span::ZERO }
+    FleetEvent { at: Span::from_secs(at_s), happens, start: Span::ZERO, pool: None }
 }
 
 #[test]
@@ -86,7 +86,8 @@ fn what_another_call_is_just_computing_is_not_evicted() {
 #[test]
 fn the_parts_add_up_whatever_happens() {
     let update = Happens::RollingUpdate { drain: Some(Span::from_secs(2)) };
-    let update = FleetEvent { at: Span::from_secs(20), happens: update, start: Span::from_secs(3) };
+    let (at, start) = (Span::from_secs(20), Span::from_secs(3));
+    let update = FleetEvent { at, happens: update, start, pool: None };
     for (router, blocks) in [
         (RouterKind::Random, 600),
         (RouterKind::RoundRobin, 900),
