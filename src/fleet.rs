@@ -51,7 +51,7 @@ use crate::engine::plain::PlainEngine;
 use crate::engine::ranks::RankGroup;
 use crate::engine::step_time::StepCost;
 use crate::observe::burst::Burst;
-use crate::observe::members::ScalingUse;
+use crate::observe::members::{ReplicaChange, ScalingUse};
 use crate::observe::records::{CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::units::{Span, Time};
@@ -134,6 +134,8 @@ pub struct Run<O = Records> {
     pub gateway: Option<GatewayUse>,
     /// What autoscalers did.
     pub scaling: ScalingUse,
+    /// What became of replicas that came or went, in order, warm-up included.
+    pub changes: Vec<ReplicaChange>,
     /// The measured window; a run that ends by itself ends it with its last event.
     pub window: Window,
     /// What there is in the trace, as far as it was read.
@@ -176,6 +178,7 @@ impl<A, B> Run<(A, B)> {
             replicas_at_start: self.replicas_at_start,
             gateway: self.gateway,
             scaling: self.scaling,
+            changes: self.changes,
             window: self.window,
             counts: self.counts,
             names: self.names,

@@ -3,6 +3,7 @@
 
 mod main {
     mod bad_input;
+    mod bootstrap;
     mod claims;
     mod collapse;
     mod conformance;
@@ -28,6 +29,7 @@ mod main {
     mod import_weka;
     mod kernels;
     mod livelock;
+    mod losses;
     mod memory;
     mod model_config;
     mod notebooks;
@@ -42,6 +44,7 @@ mod main {
     mod replica_events;
     mod rig;
     mod shards;
+    mod size_plot;
     mod sizes;
     mod small;
     mod stats;

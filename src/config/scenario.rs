@@ -102,6 +102,8 @@ pub struct Scenario {
     pub seeds: u32,
     /// How far off step times may be, as a share of them.
     pub step_time_band: f64,
+    /// Whether intervals are worked out by drawing sessions; unless said, it is up to the command.
+    pub bootstrap: Option<bool>,
     /// Keys that take several values in `size` and `sweep`.
     pub candidates: Vec<Axis>,
     /// How a sweep over them is drawn.
@@ -218,6 +220,7 @@ impl Scenario {
                 as u32,
             seeds: document.whole("size.seeds", 1, MAX_SEEDS)?.unwrap_or(1) as u32,
             step_time_band,
+            bootstrap: document.flag("run.bootstrap")?,
             candidates: Axis::of_document(&document, &settable)?,
             drawing: Drawing::read(&document)?,
             price: prices::read(&document, &serving)?,

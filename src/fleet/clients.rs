@@ -12,7 +12,7 @@ use super::session::Play;
 use super::workload::{BasePlan, SessionPlan};
 use super::world::{Event, InFlight, Stage, World};
 use crate::engine::Engine;
-use crate::observe::records::{CallOutcome, CallRecord};
+use crate::observe::records::{CallOutcome, CallRecord, Missed};
 use crate::trace::lineage::Path;
 use crate::units::{RequestId, Time, Tokens};
 
@@ -121,6 +121,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             prompt: fit.prompt,
             cached: Tokens::ZERO,
             ceiling: Tokens::ZERO,
+            missed: Missed::default(),
             output: Tokens::ZERO,
             prefilled: Tokens::ZERO,
             preemptions: 0,

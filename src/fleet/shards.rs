@@ -316,6 +316,7 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
             replicas: all.replicas,
             gateway: None,
             scaling: ScalingUse::default(),
+            changes: Vec::new(),
             records: self.teller.observer,
             names: self.pins.arrivals.names.into_owned(),
             window,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::slo::{Metric, Slo, Verdict};
-use super::tally::{Tally, check_target};
+use super::tally::{Intervals, Tally, check_target};
 use crate::config::faults::FleetEvent;
 use crate::config::scenario::{LoadKind, Scenario};
 use crate::diag::{Error, Place, Result, Warning};
@@ -53,6 +53,8 @@ pub struct Judged {
     pub figures: Figures,
     /// How each target came out, in the order of [`Case::targets`].
     pub verdicts: Vec<Verdict>,
+    /// How far each depends on which sessions were played, where samples were kept for it.
+    pub intervals: Option<Intervals>,
     /// What there is in the trace that was played.
     pub counts: Counts,
     /// Where the run was stopped from outside, if it was: the figures are of what came before.
@@ -292,6 +294,7 @@ impl Case {
             replicas: run.replicas_at_start,
             figures: Figures::of(run, &self.scenario),
             verdicts: run.records.verdicts(),
+            intervals: run.records.intervals(self.scenario.seed),
             counts: run.counts,
             interrupted: run.interrupted,
         }

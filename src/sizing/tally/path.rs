@@ -312,6 +312,7 @@ mod tests {
             prompt: Tokens(prompt),
             cached: Tokens(cached),
             ceiling: Tokens(ceiling),
+            missed: Default::default(),
             output: Tokens(5),
             prefilled: Tokens(prompt - cached),
             preemptions: 0,
