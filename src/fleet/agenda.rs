@@ -9,6 +9,14 @@ use crate::units::{ReplicaId, Time};
 #[derive(Debug)]
 pub(super) struct Agenda(Tournament);
 
+/// When something is due in the order of a run.
+fn key(due: Due) -> u64 {
+    match due {
+        Due::StepEnds(at) => 2 * at.0,
+        Due::StepStarts(at) => 2 * at.0 + 1,
+    }
+}
+
 impl Agenda {
     /// No engine does anything.
     pub(super) fn new(replicas: u32) -> Self {
@@ -22,22 +30,17 @@ impl Agenda {
 
     /// An engine does this next.
     pub(super) fn set(&mut self, replica: ReplicaId, due: Option<Due>) {
-        let key = match due {
-            Some(Due::StepEnds(at)) => 2 * at.0,
-            Some(Due::StepStarts(at)) => 2 * at.0 + 1,
-            None => OUT,
-        };
-        self.0.set(replica.0, key);
+        self.0.set(replica.0, due.map_or(OUT, key));
     }
 
-    /// The engine that does something first, and when; at one instant the lower number. `None` if
-    /// none does anything before clients act who act at `client`: steps end before that, and start
-    /// behind it.
+    /// The engine that does something first, when, and the [`key`] of it; at one instant the lower
+    /// number. `None` if none does anything before clients act who act at `client`: steps end
+    /// before that, and start behind it.
     #[inline]
-    pub(super) fn first_before(&self, client: Option<Time>) -> Option<(Time, ReplicaId)> {
+    pub(super) fn first_before(&self, client: Option<Time>) -> Option<(Time, u64, ReplicaId)> {
         let (replica, key) = self.0.first();
         let last = client.map_or(OUT - 1, |at| at.0.saturating_mul(2).min(OUT - 1));
-        (key <= last).then_some((Time(key / 2), ReplicaId(replica)))
+        (key <= last).then_some((Time(key / 2), key, ReplicaId(replica)))
     }
 
     /// Whether no engine does anything.
@@ -79,7 +82,7 @@ mod tests {
                         Due::StepEnds(at) => client.is_none_or(|client| at <= client),
                         Due::StepStarts(at) => client.is_none_or(|client| at < client),
                     });
-                    let before = before.map(|(due, id)| (order(due).0, ReplicaId(id)));
+                    let before = before.map(|(due, id)| (order(due).0, key(due), ReplicaId(id)));
                     assert_eq!(agenda.first_before(client), before);
                 }
             }

@@ -1,8 +1,8 @@
 //! Who starts which session when.
 
-use crate::config::scenario::{Load, LoadKind};
+use crate::config::load::{Load, LoadKind, Office};
 use crate::rng::{Purpose, Stream};
-use crate::units::{Span, Time};
+use crate::units::{ReplicaId, Span, Time};
 
 /// A session that is to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Start {
     pub pass: u32,
     /// Who plays it: the developer, or the position among all starts.
     pub player: u32,
+    /// Where its calls go, where that is settled beforehand.
+    pub pin: Option<ReplicaId>,
 }
 
 /// Nobody waits longer than ten years: the tail of a wide distribution must not leave the clock.
@@ -37,7 +39,8 @@ pub struct Population {
 }
 
 impl Population {
-    /// The people of this load. First starts of developers are uniform over `warmup`.
+    /// The people of this load. First starts of developers are uniform over `warmup`, or over the
+    /// time in which they arrive on a working day.
     #[must_use]
     pub fn new(load: &Load, sessions: u32, seed: u64, warmup: Span) -> Self {
         let developers = match load.kind {
@@ -48,7 +51,7 @@ impl Population {
         Self {
             load: load.clone(),
             seed,
-            first_starts_within: warmup,
+            first_starts_within: load.office.map_or(warmup, |office| office.ramp),
             sessions,
             passes: Vec::new(),
             developers: pauses.collect(),
@@ -88,8 +91,21 @@ impl Population {
         let position = u64::from(*begun) * u64::from(developers) + u64::from(player);
         *begun += 1;
         let (session, pass) = self.deal(position);
-        let pause = Span::from_secs_f64(pause).min(LONGEST_WAIT);
-        Some(Start { at: now + pause, session, pass, player })
+        let at = now + Span::from_secs_f64(pause).min(LONGEST_WAIT);
+        let at = match self.load.office {
+            Some(office) if !office.is_open(at) => self.arrival(office, at, player),
+            _ => at,
+        };
+        Some(Start { at, session, pass, player, pin: None })
+    }
+
+    /// When somebody who has left by `after` arrives on the next working day. Drawn by person and
+    /// day, so that it does not depend on when they left.
+    fn arrival(&self, office: Office, after: Time, player: u32) -> Time {
+        let (day, begins) = office.next_day(after);
+        let entity = day << u32::BITS | u64::from(player);
+        let within = Stream::new(self.seed, Purpose::Workday, entity).uniform_f64();
+        begins + Span::from_secs_f64(within * office.ramp.secs())
     }
 
     fn first_of(&mut self, developer: u32) -> Start {
@@ -97,7 +113,13 @@ impl Population {
         let within = stream.uniform_f64() * self.first_starts_within.secs();
         self.developers[developer as usize].0 = 1;
         let (session, pass) = self.deal(developer.into());
-        Start { at: Time::ZERO + Span::from_secs_f64(within), session, pass, player: developer }
+        Start {
+            at: Time::ZERO + Span::from_secs_f64(within),
+            session,
+            pass,
+            player: developer,
+            pin: None,
+        }
     }
 
     fn next_open(&mut self, rate: f64, cv: f64) -> Start {
@@ -108,7 +130,7 @@ impl Population {
         self.last_arrival = self.last_arrival + Span::from_secs_f64(gap).min(LONGEST_WAIT);
         let (session, pass) = self.deal(player.into());
         self.next_arrival += 1;
-        Start { at: self.last_arrival, session, pass, player }
+        Start { at: self.last_arrival, session, pass, player, pin: None }
     }
 
     /// The session at this position of an endless deal: every pass holds each session once, in an

@@ -10,6 +10,7 @@ use super::trust::Trust;
 use crate::fleet::workload::Counts;
 use crate::sizing::bands::{Band, Bands};
 use crate::sizing::binding::{Binding, Resource};
+use crate::sizing::bootstrap::{INSIDE, RESAMPLES, Unavailable};
 use crate::sizing::candidates::{Comparison, Sized};
 use crate::sizing::capacity::{Capacity, Unit};
 use crate::sizing::case::{Case, Judged};
@@ -18,8 +19,10 @@ use crate::sizing::explain::{Explanation, Moved};
 use crate::sizing::figures::Figures;
 use crate::sizing::formulas::checks;
 use crate::sizing::pods::Pods;
+use crate::sizing::pool_sizes::PoolSizes;
 use crate::sizing::replicates::{Fleet, Replicates};
 use crate::sizing::slo::{Slo, Verdict};
+use crate::sizing::tally::Intervals;
 
 /// Results as JSON.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,7 @@ impl Format for Json {
             value["simulated_s"] = json!(at.secs());
         }
         value["fleet"] = fleet(case, judged);
+        value["intervals"] = intervals(case, judged.intervals.as_ref());
         value["binds"] = binds(Binding::of(case, &judged.figures).as_ref());
         value["formulas"] = formulas(case, &judged.figures);
         write(&value, out)
@@ -205,9 +209,16 @@ fn add_answer(value: &mut Value, best: &Sized) {
     }
     let binding = answer.and_then(Fleet::binding);
     value["binding"] = json!(binding.map(|position| case.targets[position].to_string()));
-    let spare = search.smallest.and_then(|size| search.of_size(size + 1));
+    let spare = match search.pools {
+        None => search.smallest.and_then(|size| search.of_size(size + 1)),
+        Some(_) => None,
+    };
     value["n_plus_1"] = json!(spare.filter(|fleet| fleet.met()).map(|fleet| fleet.replicas));
     value["failing_above_answer"] = json!(search.failing_above_answer());
+    if let Some(found) = &search.pools {
+        value["pools"] = pool_sizes(case, found);
+        value["failing_above_answer"] = json!(found.failing_above_answer());
+    }
     value["max_replicas"] = json!(search.max_replicas);
     value["gave_up"] = match &search.gave_up {
         None => Value::Null,
@@ -221,18 +232,38 @@ fn add_answer(value: &mut Value, best: &Sized) {
             "idle": gave_up.idle,
         }),
     };
-    value["bands"] = best.bands.as_ref().map_or(Value::Null, bands);
+    value["bands"] = best.bands.as_ref().map_or(Value::Null, |found| bands(case, found));
     value["seeds"] = json!(best.replicates.seeds());
     value["tried"] = search.tried.iter().map(|fleet| replicated(case, fleet)).collect();
     let shown = answer.or(search.tried.last());
     value["formulas"] = shown.map_or(Value::Null, |fleet| formulas(case, fleet.figures()));
 }
 
+/// The answer pool by pool, with one replica less and one more in each.
+fn pool_sizes(case: &Case, found: &PoolSizes) -> Value {
+    let neighbours = found.neighbours(-1).into_iter().zip(found.neighbours(1));
+    let pools = case.scenario.pools.iter().zip(found.smallest.iter().flatten());
+    let pools = pools.zip(neighbours).map(|((pool, replicas), ((_, less), (_, more)))| {
+        json!({
+            "name": pool.name,
+            "replicas": replicas,
+            "missed_with_one_less": less.map(|fleet| missed(case, fleet)),
+            "met_with_one_more": more.map(Fleet::met),
+        })
+    });
+    pools.collect()
+}
+
+/// The targets that a fleet misses.
+fn missed(case: &Case, fleet: &Fleet) -> Vec<String> {
+    let missed = (0..case.targets.len()).filter(|&at| !fleet.verdict(at).met);
+    missed.map(|at| case.targets[at].to_string()).collect()
+}
+
 /// Numbers of the gateway's pods in front of the answer, and what each misses.
 fn pods(case: &Case, pods: &Pods) -> Value {
     let tried = pods.tried.iter().map(|fleet| {
-        let missed = (0..case.targets.len()).filter(|&at| !fleet.verdict(at).met);
-        let missed: Vec<String> = missed.map(|at| case.targets[at].to_string()).collect();
+        let missed = missed(case, fleet);
         json!({ "gateway_replicas": fleet.pods, "met": fleet.met(), "missed": missed })
     });
     json!({
@@ -242,13 +273,31 @@ fn pods(case: &Case, pods: &Pods) -> Value {
     })
 }
 
-fn bands(bands: &Bands) -> Value {
+fn bands(case: &Case, bands: &Bands) -> Value {
     let band = |band: Band| json!({ "low": band.low, "high": band.high });
     json!({
         "seeds": bands.seeds.map(band),
         "step_time": bands.step_time.map(band),
         "step_time_by": bands.step_time_by,
+        "sessions": intervals(case, bands.sessions.as_ref()),
     })
+}
+
+/// How far each target's figure depends on which sessions were played.
+fn intervals(case: &Case, found: Option<&Intervals>) -> Value {
+    let Some(found) = found else { return Value::Null };
+    let pairs = case.targets.iter().zip(found);
+    let targets = pairs.map(|(target, interval)| {
+        let shown = interval.ok();
+        json!({
+            "target": target.to_string(),
+            "low": shown.map(|interval| interval.low),
+            "high": shown.map(|interval| interval.high),
+            "sessions": shown.map(|interval| interval.sessions),
+            "unavailable": interval.err().map(Unavailable::why),
+        })
+    });
+    json!({ "share": INSIDE, "resamples": RESAMPLES, "targets": targets.collect::<Vec<_>>() })
 }
 
 fn candidate(sized: &Sized) -> Value {

@@ -1,8 +1,10 @@
 //! How far an answer moves with the seed and with step times that are off.
 
 use super::boundary::{Boundary, Question};
+use super::pool_sizes::PoolSizes;
 use super::replicates::{Fleet, Replicates};
 use super::search::Search;
+use super::tally::Intervals;
 use crate::diag::Result;
 use crate::fleet::Progress;
 
@@ -25,6 +27,9 @@ pub struct Bands {
     pub step_time: Option<Band>,
     /// How far off step times were taken to be, as a share of them.
     pub step_time_by: f64,
+    /// How far the figures of the answer depend on which sessions were played: the interval of each
+    /// target under its worst seed. None without an answer, or where it is not wanted.
+    pub sessions: Option<Intervals>,
 }
 
 impl Bands {
@@ -39,11 +44,23 @@ impl Bands {
         let seeds = replicates.seeds().len() > 1;
         let seeds = seeds.then(|| seed_band(search, replicates, progress)).transpose()?;
         let step_time = (by > 0.0).then(|| step_time_band(search, replicates, by, progress));
-        Ok(Self { seeds, step_time: step_time.transpose()?, step_time_by: by })
+        let wanted = replicates.case().scenario.bootstrap.unwrap_or(true);
+        let answer = search.smallest.filter(|_| wanted);
+        let pools = match search.pools.as_ref().and_then(|pools| pools.smallest.as_ref()) {
+            Some(sizes) => Some(replicates.changed(|case| case.with_pools(sizes))?),
+            None => None,
+        };
+        let of = pools.as_ref().unwrap_or(replicates);
+        let sessions = answer.map(|answer| of.intervals(answer, progress)).transpose()?;
+        Ok(Self { seeds, step_time: step_time.transpose()?, step_time_by: by, sessions })
     }
 }
 
 fn seed_band(search: &Search, replicates: &Replicates, progress: &Progress) -> Result<Band> {
+    if search.pools.is_some() {
+        let low = near_pools(search, replicates, &Fleet::met_once, progress)?;
+        return Ok(Band { low, high: search.smallest });
+    }
     let mut sizes = Boundary::default();
     sizes.asked.extend(search.tried.iter().map(|fleet| (fleet.replicas, fleet.clone())));
     let ask = |replicas| replicates.judge(replicas, progress);
@@ -59,12 +76,29 @@ fn step_time_band(
 ) -> Result<Band> {
     let smallest = |factor: f64| {
         let replicates = replicates.with_step_time(factor);
+        if search.pools.is_some() {
+            return near_pools(search, &replicates, &Fleet::met, progress);
+        }
         let ask = |replicas| replicates.judge(replicas, progress);
         near(search, Boundary::default(), &ask, &Fleet::met)
     };
     // What no fleet meets, none meets with longer steps.
     let high = search.smallest.map(|_| smallest(1.0 + by)).transpose()?.flatten();
     Ok(Band { low: smallest(1.0 - by)?, high })
+}
+
+/// The same for pools, around the sizes that were found: replicas in all of them.
+fn near_pools(
+    search: &Search,
+    replicates: &Replicates,
+    is_yes: &(dyn Fn(&Fleet) -> bool + Sync),
+    progress: &Progress,
+) -> Result<Option<u32>> {
+    let near = search.pools.as_ref().and_then(|pools| pools.smallest.as_deref());
+    let largest = search.tried.last().map_or(1, |fleet| fleet.replicas);
+    let most = if near.is_some() { search.max_replicas } else { largest };
+    let found = PoolSizes::find(replicates, most, near, is_yes, progress)?;
+    Ok(found.smallest.map(|sizes| sizes.iter().sum()))
 }
 
 /// Looks where the answer is first, and no further than the search did.

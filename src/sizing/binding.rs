@@ -10,6 +10,7 @@
 use super::case::Case;
 use super::figures::{Figures, TaskTime};
 use super::tally::Part;
+use crate::config::pools::Pool;
 use crate::config::scenario::RouterKind;
 
 /// What a task may wait for.
@@ -182,7 +183,10 @@ impl Binding {
 fn is_scattered(case: &Case, figures: &Figures) -> bool {
     match &figures.gateway {
         Some(gateway) => gateway.stayed.is_some_and(|stayed| stayed < STAYED_MIN),
-        None => case.scenario.router != RouterKind::SessionAffinity,
+        None => match &case.scenario.pools[..] {
+            [] => case.scenario.router != RouterKind::SessionAffinity,
+            pools => pools.iter().any(Pool::scatters),
+        },
     }
 }
 
@@ -259,7 +263,7 @@ fn host_share(case: &Case, figures: &Figures) -> f64 {
     let context = ((prompt.mean + output.mean / 2.0).round() as u64).max(1);
     let ranks = cost.ranks() as u64;
     let sequences = ((figures.gpu.mean_decode_batch / ranks as f64).round() as u64).max(1);
-    let windowed = load.window().map_or(context, |window| context.min(window));
+    let windowed = load.window().map_or(context, |window| window.seen_in_the_mean(context));
     load.add_decodes(sequences, sequences * context, sequences * windowed);
     load.set_other_ranks((ranks - 1) * sequences);
     let step = cost.cost(&load);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::slo::{Metric, Slo, Verdict};
-use super::tally::{Tally, check_target};
+use super::tally::{Intervals, Tally, check_target};
 use crate::config::faults::FleetEvent;
 use crate::config::scenario::{LoadKind, Scenario};
 use crate::diag::{Error, Place, Result, Warning};
@@ -13,11 +13,13 @@ use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::{Failure, Sessions, Stream};
 use crate::fleet::observer::Observer;
 use crate::fleet::played::{Played, played};
+use crate::fleet::shards::why_together;
 use crate::fleet::workload::{Counts, Workload};
 use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::{Name, Trace};
 use crate::units::Time;
 
+mod pools;
 mod siblings;
 
 const OPEN_LOOP: &str = "open loop: every call at its recorded time; what it waits for is ignored";
@@ -33,10 +35,13 @@ pub struct Case {
     pub workload: Arc<Workload>,
     /// What of the trace is played, where that is not all of it as recorded.
     pub notes: Vec<String>,
+    /// What to check before the result is trusted, of scenario and trace together.
+    warnings: Vec<Warning>,
     /// What the fleet must reach.
     pub targets: Vec<Slo>,
     alone: Arc<AloneTimes>,
     kinds: siblings::Kinds,
+    threads: usize,
 }
 
 /// One fleet as it was simulated and judged.
@@ -48,6 +53,8 @@ pub struct Judged {
     pub figures: Figures,
     /// How each target came out, in the order of [`Case::targets`].
     pub verdicts: Vec<Verdict>,
+    /// How far each depends on which sessions were played, where samples were kept for it.
+    pub intervals: Option<Intervals>,
     /// What there is in the trace that was played.
     pub counts: Counts,
     /// Where the run was stopped from outside, if it was: the figures are of what came before.
@@ -92,7 +99,12 @@ impl Case {
         for target in &targets {
             check_target(target, &workload.names)?;
         }
-        Self::of(scenario, workload, notes, targets)
+        pools::check_names(&scenario, &workload.names)?;
+        pools::check_homes(&scenario, &workload)?;
+        let warning = check_groups(&scenario, workload.asked_models())?;
+        let mut case = Self::of(scenario, workload, notes, targets)?;
+        case.warnings.extend(warning);
+        Ok(case)
     }
 
     /// Makes a scenario ready whose trace is read while it is played, by [`Case::stream`]. What it
@@ -124,7 +136,8 @@ impl Case {
         }
         let kinds = siblings::Kinds::default();
         let alone = kinds.alone(&setup, &workload);
-        Ok(Self { scenario, setup, workload: Arc::new(workload), notes, targets, alone, kinds })
+        let (warnings, workload) = (Vec::new(), Arc::new(workload));
+        Ok(Self { scenario, setup, workload, notes, warnings, targets, alone, kinds, threads: 1 })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
@@ -133,6 +146,19 @@ impl Case {
         self.setup.every_step = every_step;
         self.alone = self.kinds.alone(&self.setup, &self.workload);
         self
+    }
+
+    /// Has runs use so many threads at most; their results are the same for any number.
+    #[must_use]
+    pub fn on_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Why one run of it is simulated on one thread, however many there are; `None` if it is not.
+    #[must_use]
+    pub fn why_one_thread(&self) -> Option<&'static str> {
+        why_together(&self.setup)
     }
 
     /// Simulates the fleet with this many replicas, and adds up what figures and targets need.
@@ -147,7 +173,7 @@ impl Case {
     ///
     /// # Errors
     /// As for [`Case::run`].
-    pub fn run_with<O: Observer>(
+    pub fn run_with<O: Observer + Send>(
         &self,
         replicas: u32,
         observer: O,
@@ -155,7 +181,7 @@ impl Case {
     ) -> Result<Run<O>> {
         self.check_events(replicas)?;
         let run = self.simulate(replicas, Sessions::Held(&self.workload), observer, progress)?;
-        finished(run)
+        self.finished(run)
     }
 
     /// Simulates the fleet on sessions that come one by one and are forgotten when they are over.
@@ -165,7 +191,7 @@ impl Case {
     /// # Errors
     /// As for [`Case::run`]; a trace that cannot be read, and a name in the scenario that is not in
     /// the trace.
-    pub fn stream<O: Observer>(
+    pub fn stream<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Stream<'_>,
@@ -177,12 +203,16 @@ impl Case {
         if run.failure == Some(Failure::Unsorted) {
             return Ok(None);
         }
-        let run = finished(run)?;
+        let run = self.finished(run)?;
         if run.interrupted.is_none() {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
+            let homeless = run.gateway.iter().flat_map(|gateway| &gateway.without_group);
+            let names = homeless.filter_map(|model| run.names.models.get(*model as usize));
+            check_groups(&self.scenario, names.map(Name::as_ref))?;
             for target in &self.targets {
                 check_target(target, &run.names)?;
             }
+            pools::check_names(&self.scenario, &run.names)?;
         }
         Ok(Some(run))
     }
@@ -191,7 +221,7 @@ impl Case {
     pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         let of_gateway = self.scenario.gateway.iter().flat_map(|gateway| &gateway.warnings);
         let of_engine = self.scenario.serving.warnings.iter();
-        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway)
+        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway).chain(&self.warnings)
     }
 
     /// What else the user should know, of the engine, the gateway and the trace.
@@ -200,10 +230,12 @@ impl Case {
         self.scenario.serving.notes.iter().chain(of_gateway).chain(&self.notes)
     }
 
-    /// What tells how long sessions of this case take alone, if its targets are about it.
+    /// What tells beforehand how long sessions of this case take alone, on the thread that makes
+    /// them ready; none where that is found out on all threads.
     #[must_use]
     pub fn alone_times(&self) -> Option<AloneTimes> {
-        self.tally().wants_alone().then(|| self.alone.afresh())
+        let apart = self.threads > 1 && self.why_one_thread().is_none();
+        (!apart).then(|| self.alone.afresh())
     }
 
     /// Whether a fleet of this size has every replica that an event names.
@@ -221,7 +253,7 @@ impl Case {
         }
     }
 
-    fn simulate<O: Observer>(
+    fn simulate<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Sessions<'_>,
@@ -229,39 +261,42 @@ impl Case {
         progress: &Progress,
     ) -> Result<Run<O>> {
         let setup = self.setup.with_replicas(&self.scenario, replicas)?;
-        Ok(fleet::simulate(&setup, sessions, observer, Some(&self.alone), progress))
+        let alone = Some(&*self.alone);
+        Ok(fleet::simulate_on(self.threads, &setup, sessions, observer, alone, progress))
+    }
+
+    /// A run that came to its end, or was stopped.
+    fn finished<O>(&self, run: Run<O>) -> Result<Run<O>> {
+        if let Some(why) = &run.stuck {
+            return Err(Error::new(format!("the fleet came to a standstill: {why}")));
+        }
+        match run.failure {
+            None | Some(Failure::Unsorted) => Ok(run),
+            Some(Failure::Input(error)) => Err(error),
+            Some(Failure::NoPool(call)) => Err(pools::homeless(&self.scenario, &call)),
+            Some(Failure::TooMuchContent) => {
+                let text = "more than 2^32 pieces of content: play a part of the trace at a time";
+                Err(Error::new(text).help("workload.from_s and workload.to_s cut it"))
+            }
+        }
     }
 
     /// What adds up figures and targets of this case.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        Tally::new(&self.targets)
+        Tally::new(&self.targets).with_pools(&self.setup.pools)
     }
 
     /// Measures a run and judges it by the targets.
     #[must_use]
     pub fn judge(&self, run: &Run<Tally>) -> Judged {
         Judged {
-            replicas: run.replicas.len() as u32,
+            replicas: run.replicas_at_start,
             figures: Figures::of(run, &self.scenario),
             verdicts: run.records.verdicts(),
+            intervals: run.records.intervals(self.scenario.seed),
             counts: run.counts,
             interrupted: run.interrupted,
-        }
-    }
-}
-
-/// A run that came to its end, or was stopped.
-fn finished<O>(run: Run<O>) -> Result<Run<O>> {
-    if let Some(why) = &run.stuck {
-        return Err(Error::new(format!("the fleet came to a standstill: {why}")));
-    }
-    match run.failure {
-        None | Some(Failure::Unsorted) => Ok(run),
-        Some(Failure::Input(error)) => Err(error),
-        Some(Failure::TooMuchContent) => {
-            Err(Error::new("more than 2^32 pieces of content: play a part of the trace at a time")
-                .help("workload.from_s and workload.to_s cut it"))
         }
     }
 }
@@ -272,6 +307,17 @@ fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
         Some(group) => Err(Error::unknown("model group of the trace", group, groups)
             .in_field(format!("models.{group}"))),
         None => Ok(()),
+    }
+}
+
+/// Refuses a served model that no model group of the gateway answers.
+fn check_groups<'a>(
+    scenario: &Scenario,
+    served: impl Iterator<Item = &'a str>,
+) -> Result<Option<Warning>> {
+    match &scenario.gateway {
+        Some(gateway) => gateway.check_models(served),
+        None => Ok(None),
     }
 }
 
@@ -289,11 +335,13 @@ pub(super) fn read_targets(scenario: &Scenario, given: &[String]) -> Result<Vec<
             Some(column) => Slo::parse_at_column(text, column + 1),
             None => Slo::parse(text).map_err(Error::without_place),
         };
-        let checked = parsed.and_then(|slo| match slo.metric {
-            Metric::Gateway if scenario.gateway.is_none() => {
-                Err(Error::new("there is no gateway to spend time in: only goes with [gateway]"))
+        let checked = parsed.and_then(|slo| {
+            if slo.metric == Metric::Gateway && scenario.gateway.is_none() {
+                let text = "there is no gateway to spend time in: only goes with [gateway]";
+                return Err(Error::new(text));
             }
-            _ => Ok(slo),
+            pools::check_target(scenario, &slo)?;
+            Ok(slo)
         });
         checked.map_err(|error| error.at_place(place).in_field(field))
     };
