@@ -231,8 +231,8 @@ fn asked_for(number: u64, apart: u64, router: &str, blocks: u64) -> u64 {
 }
 
 /// Nor does a whole run, once it has seen its load: twice as many sessions at the same rate ask for
-/// hardly more, though sessions come and go, calls are routed and every figure is added up. Sessions
-/// end as fast as they start: memory follows those that are open.
+/// hardly more, though sessions come and go, calls are routed and every figure is added up. Memory
+/// follows open sessions, and here they end as fast as they start.
 #[test]
 fn no_memory_is_asked_for_by_call_of_a_whole_run() {
     let kinds = [
