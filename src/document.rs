@@ -9,10 +9,14 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use crate::diag::{Error, Place, Result};
+use crate::units::Span;
+
+/// A hundred years: a longer time is a slip.
+pub const MAX_SECONDS: f64 = 3.2e9;
 
 /// Sections whose keys are the user's own names.
-const OWN_NAMES: [&str; 5] =
-    ["models.", "prices.", "profile.", "gateway.environment.", "gateway.limits."];
+const OWN_NAMES: [&str; 6] =
+    ["models.", "pools.", "prices.", "profile.", "gateway.environment.", "gateway.limits."];
 /// Sections whose keys are never meant by their name alone: they have names of other sections.
 const FULL_NAMES: [&str; 2] = ["gateway.", "autoscale."];
 
@@ -291,6 +295,15 @@ impl Document {
             let number = value.as_float().or(value.as_integer().map(|number| number as f64));
             number.filter(|number| (min..=max).contains(number))
         })
+    }
+
+    /// A time in seconds, from 0 to [`MAX_SECONDS`].
+    ///
+    /// # Errors
+    /// A value of another type or out of range.
+    pub fn seconds(&self, key: &str, default: f64) -> Result<Span> {
+        let seconds = self.number(key, 0.0, MAX_SECONDS)?.unwrap_or(default);
+        Ok(Span::from_secs_f64(seconds))
     }
 
     /// A list of texts.

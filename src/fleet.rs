@@ -18,6 +18,7 @@ mod gate_use;
 pub mod observer;
 pub mod overflow;
 pub mod played;
+pub mod pools;
 pub mod population;
 mod replicas;
 pub mod router;
@@ -37,6 +38,7 @@ use crate::config::api_time::ApiTime;
 use crate::config::autoscale::Scaling;
 use crate::config::faults::FleetEvent;
 use crate::config::gateway::FrontEnd;
+use crate::config::pools::Pool;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, OnOverflow};
 use crate::engine::Engine;
@@ -66,6 +68,9 @@ use world::World;
 pub struct Setup {
     /// Replicas behind the router, those that are started later by an autoscaler apart.
     pub replicas: u32,
+    /// Parts of the fleet with calls and a router of their own, which then route in place of
+    /// `router`; none if every replica is there for every call.
+    pub pools: Vec<Pool>,
     /// The gateway and its clients. It routes the calls, and `router` does not.
     pub gateway: Option<FrontEnd>,
     /// What makes pods and replicas more and fewer.

@@ -35,6 +35,8 @@ pub enum Purpose {
     Arrival = 5,
     /// How long a client waits before it asks again.
     Retry = 6,
+    /// When somebody arrives on a working day.
+    Workday = 7,
     /// Which sessions of a trace are kept, or cloned once more.
     SessionChoice = 10,
     /// By how much a cloned session starts earlier or later than the original.
@@ -168,13 +170,14 @@ fn mix(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const ALL: [Purpose; 8] = [
+    const ALL: [Purpose; 9] = [
         Purpose::SessionOrder,
         Purpose::SessionStart,
         Purpose::Pause,
         Purpose::Router,
         Purpose::Arrival,
         Purpose::Retry,
+        Purpose::Workday,
         Purpose::SessionChoice,
         Purpose::CloneStart,
     ];
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_purposes_keep_their_numbers() {
-        assert_eq!(ALL.map(|purpose| purpose as u64), [1, 2, 3, 4, 5, 6, 10, 11]);
+        assert_eq!(ALL.map(|purpose| purpose as u64), [1, 2, 3, 4, 5, 6, 7, 10, 11]);
         let generating = [Purpose::Person, Purpose::PersonStarts, Purpose::Scaffold];
         assert_eq!(generating.map(|purpose| purpose as u64), [20, 21, 22]);
         let of_a_session = [

@@ -12,6 +12,7 @@ pub mod explain;
 pub mod figures;
 pub mod formulas;
 pub mod pods;
+pub mod pool_sizes;
 pub mod replicates;
 pub mod search;
 pub mod slo;

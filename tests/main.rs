@@ -28,6 +28,7 @@ mod main {
     mod model_config;
     mod notebooks;
     mod over_time;
+    mod pools;
     #[cfg(feature = "postgres")]
     mod postgres;
     mod property;

@@ -147,7 +147,7 @@ impl Args {
     fn request(&self) -> Result<Request> {
         let mut mix = match &self.profile {
             Some(name) => vec![(load(name)?, 1.0)],
-            None => mix(&self.mix)?,
+            None => mix(&self.mix, load).map_err(|error| error.in_field("--mix"))?,
         };
         if let Some(hours) = self.hours {
             mix.iter_mut().for_each(|(profile, _)| profile.hours = hours);
@@ -232,26 +232,28 @@ pub(super) fn load(name: &str) -> Result<Profile> {
 }
 
 /// Profiles with shares that add up to 1.
-fn mix(entries: &[String]) -> Result<Vec<(Profile, f64)>> {
+pub(super) fn mix(
+    entries: &[String],
+    load: impl Fn(&str) -> Result<Profile>,
+) -> Result<Vec<(Profile, f64)>> {
     let mut mix: Vec<(Profile, f64)> = Vec::new();
     for entry in entries {
-        let wrong = || Error::found(entry, "NAME=SHARE, such as copilot=0.7").in_field("--mix");
+        let wrong = || Error::found(entry, "NAME=SHARE, such as copilot=0.7");
         let (name, share) = entry.rsplit_once('=').ok_or_else(wrong)?;
         let share: f64 = share.trim().parse().map_err(|_| wrong())?;
         if !(share > 0.0 && share <= 1.0) {
-            return Err(Error::found(share, "a share above 0, at most 1").in_field("--mix"));
+            return Err(Error::found(share, "a share above 0, at most 1"));
         }
         let profile = load(name.trim())?;
         if mix.iter().any(|(other, _)| other.name == profile.name) {
             let text = format!("the profile `{}` stands twice", profile.name);
-            return Err(Error::new(text).in_field("--mix"));
+            return Err(Error::new(text));
         }
         mix.push((profile, share));
     }
     let total: f64 = mix.iter().map(|(_, share)| share).sum();
     if (total - 1.0).abs() > 1e-6 {
-        let error = Error::new(format!("the shares add up to {total:.6}, not to 1"));
-        return Err(error.in_field("--mix"));
+        return Err(Error::new(format!("the shares add up to {total:.6}, not to 1")));
     }
     Ok(mix)
 }

@@ -118,7 +118,9 @@ impl Args {
     ) -> Result<Option<Outcome>> {
         let replicas = case.scenario.replicas;
         let files = self.out.as_deref().map(|folder| Files::create(folder, self.beside()));
+        let pools: Vec<String> = case.scenario.pools.iter().map(|pool| pool.name.clone()).collect();
         let rows = files.transpose()?.map(|files| Rows::new(files, Arc::clone(progress)));
+        let rows = rows.map(|rows| rows.with_pools(pools));
         let scrape =
             self.metrics.as_ref().map(|_| Scrape::new(replicas, case.setup.engine.max_model_len));
         stop_on_interrupt(progress);
@@ -154,7 +156,7 @@ fn drawn<O>(case: &Case, run: &Run<O>, hits: HitsOverTime) -> Figure {
     let (scenario, engine) = (&case.scenario, &case.setup.engine);
     let replicas = match scenario.replicas {
         1 => "one replica".to_owned(),
-        replicas => format!("{replicas} replicas, {}", scenario.router.name()),
+        replicas => format!("{replicas} replicas, {}", scenario.router_name()),
     };
     let subtitle = format!("{}: {replicas}", scenario.name);
     Figure::of_run(run, hits, engine.usable_blocks().unwrap_or(Blocks::ZERO), subtitle)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::source::Source;
 use crate::config::gateway::read as gateway;
+use crate::config::pools;
 use crate::config::scenario::{KEYS, Scenario, candidates_of, settable_keys};
 use crate::config::vary::Axis;
 use crate::config::vllm_serve;
@@ -242,13 +243,16 @@ impl Written<'_> {
 pub fn help() -> String {
     let width = KEYS.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let keys = KEYS.iter().map(|(key, meaning)| format!("  {key:width$}  {meaning}\n"));
+    let pools = pools::FIELDS
+        .iter()
+        .map(|(field, meaning)| format!("  {:width$}  {meaning}\n", format!("pools.NAME.{field}")));
     let metrics = Metric::ALL
         .iter()
         .map(|metric| format!("  {:18} {}\n", metric.name(), metric.definition()));
     format!(
         "Keys of a scenario, with their defaults:\n{}  {:width$}  served model that answers this \
          model group of the trace; the group itself\n  {:width$}  price of this GPU for an \
-         hour in USD, in place of the table's\n  {:width$}  rpm_limit, tpm_limit and \
+         hour in USD, in place of the table's\n{}  {:width$}  rpm_limit, tpm_limit and \
          max_parallel_requests of this tenant's key\n  {:width$}  list of values that this key \
          takes in turn in `size` and `sweep`\n\n\
          Targets: p90 METRIC <= VALUE UNIT, or hit >= SHARE, failed <= SHARE. Metrics:\n{}\n\
@@ -262,6 +266,7 @@ pub fn help() -> String {
         keys.collect::<String>(),
         "models.GROUP",
         "prices.GPU",
+        pools.collect::<String>(),
         "gateway.limits.TENANT",
         "candidates.KEY",
         metrics.collect::<String>(),

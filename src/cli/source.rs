@@ -37,12 +37,18 @@ pub enum Source {
 impl Source {
     /// Sessions of a profile, whose path counts from `folder`.
     pub fn generated(generated: &Generated, folder: &Path, seed: u64) -> Result<Self> {
-        let name = &generated.profile;
-        let profile = match generate::is_path(name) {
-            true => generate::load(&folder.join(name).display().to_string())?,
-            false => generate::load(name)?,
+        let load = |name: &str| match generate::is_path(name) {
+            true => generate::load(&folder.join(name).display().to_string()),
+            false => generate::load(name),
         };
-        let profile = profile.adjusted(&generated.turned)?;
+        let name = &generated.profile;
+        let mix = match name.contains('=') {
+            true => {
+                let entries: Vec<String> = name.split(',').map(str::to_owned).collect();
+                generate::mix(&entries, load).map_err(|error| error.in_field("generate.profile"))?
+            }
+            false => vec![(load(name)?.adjusted(&generated.turned)?, 1.0)],
+        };
         let population = match generated.starts {
             Starts::Steady { sessions, per_hour, users } => {
                 Population::Sessions { sessions, per_hour, users }
@@ -50,7 +56,6 @@ impl Source {
             Starts::People { people, days } => Population::Developers { developers: people, days },
         };
         let tokens_per_s = generated.assume_tps;
-        let mix = vec![(profile, 1.0)];
         Ok(Self::Made(Arc::new(Request { mix, population, seed, start_hour: 0, tokens_per_s })))
     }
 

@@ -4,6 +4,7 @@
 
 use toml::{Table, Value};
 
+use super::pools::{self, Pool};
 use crate::diag::{Error, Place, Result};
 use crate::document::Document;
 use crate::units::Span;
@@ -13,7 +14,7 @@ pub(super) const KEY: &str = "events";
 /// A hundred years: a longer time is a slip.
 const MAX_SECONDS: f64 = 3.2e9;
 /// The keys of one event.
-const FIELDS: [&str; 6] = ["at_s", "kind", "replica", "restart_s", "start_s", "drain_s"];
+const FIELDS: [&str; 7] = ["at_s", "kind", "pool", "replica", "restart_s", "start_s", "drain_s"];
 
 /// Something that happens to the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct FleetEvent {
     pub happens: Happens,
     /// From the start of a replica's process until it takes calls.
     pub start: Span,
+    /// The pool in which it happens, by number; replicas are numbered in the pool then.
+    pub pool: Option<u32>,
 }
 
 /// What happens.
@@ -55,6 +58,18 @@ pub enum Happens {
     },
 }
 
+impl Happens {
+    /// The replica that it names.
+    fn replica_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Lost { replica, .. }
+            | Self::Drained { replica, .. }
+            | Self::Added { replica } => Some(replica),
+            Self::RollingUpdate { .. } => None,
+        }
+    }
+}
+
 impl FleetEvent {
     /// The replica that it names.
     #[must_use]
@@ -68,11 +83,36 @@ impl FleetEvent {
     }
 }
 
+/// The events of a fleet with the numbers that replicas have in all of it, not in their pool.
+///
+/// # Errors
+/// A replica that its pool does not have.
+pub fn numbered_through(events: &[FleetEvent], pools: &[Pool]) -> Result<Vec<FleetEvent>> {
+    let firsts: Vec<u32> = pools::firsts(pools).collect();
+    let through = |event: &FleetEvent| {
+        let mut event = *event;
+        let Some(pool) = event.pool.map(|pool| pool as usize) else { return Ok(event) };
+        let Pool { name, replicas, .. } = &pools[pool];
+        if let Some(replica) = event.happens.replica_mut() {
+            if *replica >= *replicas {
+                let text = format!(
+                    "an event names replica {replica} of pool {name}, and a pool of {replicas} has \
+                     none (they are numbered from 0)"
+                );
+                return Err(Error::new(text).in_field("events"));
+            }
+            *replica += firsts[pool];
+        }
+        Ok(event)
+    };
+    events.iter().map(through).collect()
+}
+
 /// Reads the events of a scenario, in order of time.
 ///
 /// # Errors
-/// The first that is none, or that cannot happen to a fleet of so many replicas.
-pub(super) fn read(document: &Document, replicas: u32) -> Result<Vec<FleetEvent>> {
+/// The first that is none, or that cannot happen to a fleet of so many replicas in these pools.
+pub(super) fn read(document: &Document, replicas: u32, pools: &[Pool]) -> Result<Vec<FleetEvent>> {
     let Some(value) = document.value(KEY) else { return Ok(Vec::new()) };
     let tables = value.as_array().filter(|list| list.iter().all(Value::is_table));
     let Some(tables) = tables else {
@@ -83,7 +123,7 @@ pub(super) fn read(document: &Document, replicas: u32) -> Result<Vec<FleetEvent>
     let mut events = Vec::new();
     for (number, (table, place)) in tables.iter().zip(&places).enumerate() {
         let Some(table) = table.as_table() else { continue };
-        let one = One { table, place, number: number + 1 };
+        let one = One { table, place, number: number + 1, pools };
         let event = one.read(replicas)?;
         one.check_history(&event, &events)?;
         events.push(event);
@@ -97,6 +137,7 @@ struct One<'a> {
     table: &'a Table,
     place: &'a Place,
     number: usize,
+    pools: &'a [Pool],
 }
 
 impl One<'_> {
@@ -111,9 +152,9 @@ impl One<'_> {
         let kind = self.table.get("kind").and_then(Value::as_str);
         let kinds = ["lost", "drained", "added", "rolling_update"];
         let allowed: &[&str] = match kind {
-            Some("lost" | "drained") => &["replica", "restart_s", "start_s"],
-            Some("added") => &["replica", "start_s"],
-            Some("rolling_update") => &["start_s", "drain_s"],
+            Some("lost" | "drained") => &["pool", "replica", "restart_s", "start_s"],
+            Some("added") => &["pool", "replica", "start_s"],
+            Some("rolling_update") => &["pool", "start_s", "drain_s"],
             Some(other) => return Err(self.at("kind", Error::unknown("value", other, kinds))),
             None => {
                 let text = format!("this key is needed: one of {}", kinds.join(", "));
@@ -132,13 +173,40 @@ impl One<'_> {
         if kind != "added" && kind != "rolling_update" && restart.is_none() {
             self.refuse("start_s", "without restart_s the replica is not started again")?;
         }
+        let pool = self.pool(kind)?;
         let happens = match kind {
-            "lost" => Happens::Lost { replica: self.replica(replicas)?, restart },
-            "drained" => Happens::Drained { replica: self.replica(replicas)?, restart },
-            "added" => Happens::Added { replica: self.replica(replicas)? },
+            "lost" => Happens::Lost { replica: self.replica(replicas, pool)?, restart },
+            "drained" => Happens::Drained { replica: self.replica(replicas, pool)?, restart },
+            "added" => Happens::Added { replica: self.replica(replicas, pool)? },
             _ => Happens::RollingUpdate { drain: self.seconds("drain_s")? },
         };
-        Ok(FleetEvent { at, happens, start: self.seconds("start_s")?.unwrap_or(Span::ZERO) })
+        let start = self.seconds("start_s")?.unwrap_or(Span::ZERO);
+        Ok(FleetEvent { at, happens, start, pool })
+    }
+
+    /// The pool that it names. One replica of several pools is known by its pool, whatever the
+    /// size of the others.
+    fn pool(&self, kind: &str) -> Result<Option<u32>> {
+        let names = || self.pools.iter().map(|pool| pool.name.as_str());
+        let Some(value) = self.table.get("pool") else {
+            if self.pools.is_empty() || kind == "rolling_update" {
+                return Ok(None);
+            }
+            let names = names().collect::<Vec<_>>().join(", ");
+            let text = format!("this key is needed where there are pools: one of {names}");
+            return Err(self.at("pool", Error::new(text)));
+        };
+        if self.pools.is_empty() {
+            return Err(self.at("pool", Error::new("there are no pools: only goes with [pools]")));
+        }
+        let Some(name) = value.as_str() else {
+            return Err(self.at("pool", Error::found(value, "a pool's name in quotes")));
+        };
+        let known: Vec<&str> = names().collect();
+        match known.iter().position(|known| *known == name) {
+            Some(number) => Ok(Some(number as u32)),
+            None => Err(self.at("pool", Error::unknown("pool", name, known))),
+        }
     }
 
     fn refuse(&self, key: &str, text: &str) -> Result<()> {
@@ -157,12 +225,17 @@ impl One<'_> {
         Ok(Some(Span::from_secs_f64(number)))
     }
 
-    fn replica(&self, replicas: u32) -> Result<u32> {
+    fn replica(&self, replicas: u32, pool: Option<u32>) -> Result<u32> {
+        let pool = pool.map(|pool| &self.pools[pool as usize]);
+        let (replicas, key) = match pool {
+            Some(pool) => (pool.replicas, format!("pools.{}.replicas", pool.name)),
+            None => (replicas, "fleet.replicas".to_owned()),
+        };
         let Some(value) = self.table.get("replica") else {
             return Err(self.at("replica", Error::new("this key is needed: a replica, from 0 on")));
         };
         let number = value.as_integer().and_then(|number| u32::try_from(number).ok());
-        let allowed = format!("a replica from 0 to {}: fleet.replicas is {replicas}", replicas - 1);
+        let allowed = format!("a replica from 0 to {}: {key} is {replicas}", replicas - 1);
         let number = number.filter(|&number| number < replicas);
         number.ok_or_else(|| self.at("replica", Error::found(value, allowed)))
     }
@@ -170,7 +243,9 @@ impl One<'_> {
     /// What happened to its replica before must leave it possible.
     fn check_history(&self, event: &FleetEvent, others: &[FleetEvent]) -> Result<()> {
         let Some(replica) = event.replica() else { return Ok(()) };
-        let of_it = others.iter().filter(|other| other.replica() == Some(replica));
+        let same =
+            |other: &&FleetEvent| (other.replica(), other.pool) == (Some(replica), event.pool);
+        let of_it = others.iter().filter(same);
         for other in of_it {
             let (first, second) =
                 if other.at <= event.at { (other, event) } else { (event, other) };

@@ -6,7 +6,8 @@ use crate::document::Document;
 /// A workload to be generated. The names in it are looked up where profiles are known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
-    /// A built-in profile, or the path of one, relative to the scenario.
+    /// A built-in profile, or the path of one, relative to the scenario; or several of them by
+    /// their share of the people, `NAME=SHARE,NAME=SHARE`.
     pub profile: String,
     /// Who starts sessions.
     pub starts: Starts,
@@ -90,6 +91,10 @@ impl Generated {
         };
         let turned = keys_of_section(document).into_iter().map(number);
         let turned = turned.collect::<Result<Vec<_>>>()?;
+        if let (true, Some(key)) = (profile.contains('='), keys_of_section(document).first()) {
+            let text = format!("turns one profile, and {PROFILE} mixes several");
+            return Err(document.at(key, Error::new(text)));
+        }
         Ok(Some(Self { profile, starts, assume_tps, turned }))
     }
 }

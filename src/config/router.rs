@@ -1,7 +1,7 @@
 //! How calls are routed, and what each way of doing so is set with.
 
 use crate::diag::{Error, Result};
-use crate::document::Document;
+use crate::document::{Document, MAX_SECONDS};
 use crate::units::{Span, Tokens};
 
 /// How calls are routed.
@@ -121,23 +121,21 @@ impl Default for Routing {
     }
 }
 
-/// The keys, and the routers that they go with.
+/// The keys of a router's section, and the routers that they go with.
 const GOES_WITH: &[(&str, &[RouterKind])] = &[
-    ("router.pins", &[RouterKind::SessionAffinity]),
-    ("router.pin_ttl_s", &[RouterKind::SessionAffinity]),
-    ("router.workers", &[RouterKind::SessionAffinity]),
-    ("router.shared_pins", &[RouterKind::SessionAffinity]),
-    ("router.prefill_weight", &[RouterKind::PrefixAware, RouterKind::PrefixAwareApproximate]),
-    ("router.remembered_tokens", &[RouterKind::PrefixAwareApproximate]),
-    ("router.remembered_s", &[RouterKind::PrefixAwareApproximate]),
-    ("router.release_uncached_tokens", &[RouterKind::Sticky]),
-    ("router.release_margin", &[RouterKind::Sticky]),
-    ("router.weights", &[RouterKind::SimpleShuffle]),
-    ("router.latency", &[RouterKind::LatencyBased]),
+    ("pins", &[RouterKind::SessionAffinity]),
+    ("pin_ttl_s", &[RouterKind::SessionAffinity]),
+    ("workers", &[RouterKind::SessionAffinity]),
+    ("shared_pins", &[RouterKind::SessionAffinity]),
+    ("prefill_weight", &[RouterKind::PrefixAware, RouterKind::PrefixAwareApproximate]),
+    ("remembered_tokens", &[RouterKind::PrefixAwareApproximate]),
+    ("remembered_s", &[RouterKind::PrefixAwareApproximate]),
+    ("release_uncached_tokens", &[RouterKind::Sticky]),
+    ("release_margin", &[RouterKind::Sticky]),
+    ("weights", &[RouterKind::SimpleShuffle]),
+    ("latency", &[RouterKind::LatencyBased]),
 ];
 
-/// A hundred years: a longer time is a slip.
-const MAX_SECONDS: f64 = 3.2e9;
 /// More sessions, tokens or calls than anybody has.
 const MANY: u64 = 1_000_000_000_000;
 /// More workers than any gateway has.
@@ -145,96 +143,156 @@ const MAX_WORKERS: u64 = 10_000;
 /// Weights are small numbers.
 const MAX_WEIGHT: i64 = 1_000_000;
 
+/// The key of the fleet's router.
+pub(super) const FLEET: &str = "fleet.router";
+/// The section of what it is set with.
+const SECTION: &str = "router";
+
+/// The names of all keys that set a router.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    GOES_WITH.iter().map(|(name, _)| *name)
+}
+
+/// The same in a section.
+pub(super) fn keys(section: &str) -> impl Iterator<Item = String> {
+    names().map(move |name| format!("{section}.{name}"))
+}
+
 /// Who changes the router on the command line does not want what the file says of another. A
 /// router that `--vary` gives comes in the same way.
 pub(super) fn forget_other_routers(document: &mut Document) {
-    if !document.has("fleet.router") || document.is_from_file("fleet.router") {
+    forget_others(document, SECTION, FLEET);
+}
+
+/// The same for a router of this key, which is set in this section.
+pub(super) fn forget_others(document: &mut Document, section: &str, router: &str) {
+    if !document.has(router) || document.is_from_file(router) {
         return;
     }
-    let Ok(kind) = read_kind(document) else { return };
+    let Ok(kind) = read_kind(document, router) else { return };
     let others = GOES_WITH.iter().filter(|(_, kinds)| !kinds.contains(&kind));
-    let others: Vec<&str> = others.map(|(key, _)| *key).collect();
+    let others: Vec<String> = others.map(|(name, _)| format!("{section}.{name}")).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
     document.forget_from_file(&others);
 }
 
-/// Which router a scenario asks for.
-pub(super) fn read_kind(document: &Document) -> Result<RouterKind> {
+/// Which router a key of the scenario asks for.
+pub(super) fn read_kind(document: &Document, router: &str) -> Result<RouterKind> {
     let names: Vec<_> = RouterKind::ALL.into_iter().chain([LEAST_BUSY]).collect();
-    Ok(document.choice("fleet.router", &names)?.unwrap_or(RouterKind::SessionAffinity))
+    Ok(document.choice(router, &names)?.unwrap_or(RouterKind::SessionAffinity))
+}
+
+/// The section of a router.
+struct Keys<'a> {
+    document: &'a Document,
+    section: &'a str,
+}
+
+impl Keys<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.section)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.document.has(&self.key(name))
+    }
+
+    fn at(&self, name: &str, error: Error) -> Error {
+        self.document.at(&self.key(name), error)
+    }
+
+    fn whole(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>> {
+        self.document.whole(&self.key(name), least, most)
+    }
+
+    fn seconds(&self, name: &str) -> Result<Option<Span>> {
+        let seconds = self.document.number(&self.key(name), 1e-3, MAX_SECONDS)?;
+        Ok(seconds.map(Span::from_secs_f64))
+    }
 }
 
 impl Routing {
-    /// Reads what a router of this kind is set with.
+    /// Reads what the fleet's router is set with.
+    ///
+    /// # Errors
+    /// As [`Routing::read`].
+    pub(super) fn of_fleet(document: &Document, kind: RouterKind, replicas: u32) -> Result<Self> {
+        Self::read(document, SECTION, FLEET, kind, replicas)
+    }
+
+    /// Reads what a router of this kind is set with in this section; `router` is the key of the
+    /// router itself.
     ///
     /// # Errors
     /// A key of another router, or a value out of range.
-    pub(super) fn read(document: &Document, kind: RouterKind, replicas: u32) -> Result<Self> {
-        for (key, kinds) in GOES_WITH {
-            if document.has(key) && !kinds.contains(&kind) {
+    pub(super) fn read(
+        document: &Document,
+        section: &str,
+        router: &str,
+        kind: RouterKind,
+        replicas: u32,
+    ) -> Result<Self> {
+        let keys = Keys { document, section };
+        for (name, kinds) in GOES_WITH {
+            if keys.has(name) && !kinds.contains(&kind) {
                 let names: Vec<_> =
                     kinds.iter().map(|kind| format!("\"{}\"", kind.name())).collect();
-                let text = format!("only goes with fleet.router = {}", names.join(" or "));
-                return Err(document.at(key, Error::new(text)));
+                let text = format!("only goes with {router} = {}", names.join(" or "));
+                return Err(keys.at(name, Error::new(text)));
             }
         }
         let default = Self::default();
-        let seconds = |key| -> Result<Option<Span>> {
-            Ok(document.number(key, 1e-3, MAX_SECONDS)?.map(Span::from_secs_f64))
+        let tokens = |name, least| -> Result<Option<Tokens>> {
+            Ok(keys.whole(name, least, MANY)?.map(Tokens))
         };
-        let tokens = |key, least| -> Result<Option<Tokens>> {
-            Ok(document.whole(key, least, MANY)?.map(Tokens))
-        };
-        let prefill_weight = document.number("router.prefill_weight", 0.0, 1_000.0)?;
+        let prefill_weight = document.number(&keys.key("prefill_weight"), 0.0, 1_000.0)?;
         let release = Release {
-            uncached: tokens("router.release_uncached_tokens", 0)?,
-            margin: document.whole("router.release_margin", 1, MANY)?,
+            uncached: tokens("release_uncached_tokens", 0)?,
+            margin: keys.whole("release_margin", 1, MANY)?,
         };
         let says_when = release.uncached.is_some() || release.margin.is_some();
+        let latencies = [("ttft", Latency::Ttft), ("per_token", Latency::PerToken)];
         Ok(Self {
-            pins: read_pins(document)?,
+            pins: read_pins(&keys)?,
             prefill_weight: prefill_weight
                 .map_or(default.prefill_weight, |weight| (weight * 1e3).round() as u64),
             memory: Memory {
-                tokens: tokens("router.remembered_tokens", 1)?.unwrap_or(default.memory.tokens),
-                ttl: seconds("router.remembered_s")?.unwrap_or(default.memory.ttl),
+                tokens: tokens("remembered_tokens", 1)?.unwrap_or(default.memory.tokens),
+                ttl: keys.seconds("remembered_s")?.unwrap_or(default.memory.ttl),
             },
             release: if says_when { release } else { default.release },
-            weights: read_weights(document, replicas)?,
-            latency: document
-                .choice(
-                    "router.latency",
-                    &[("ttft", Latency::Ttft), ("per_token", Latency::PerToken)],
-                )?
-                .unwrap_or(default.latency),
+            weights: read_weights(&keys, replicas)?,
+            latency: document.choice(&keys.key("latency"), &latencies)?.unwrap_or(default.latency),
         })
     }
 }
 
 /// Without any of its keys there is no table, and nothing is forgotten.
-fn read_pins(document: &Document) -> Result<Option<Pins>> {
-    let keys = ["router.pins", "router.pin_ttl_s", "router.workers", "router.shared_pins"];
-    if !keys.iter().any(|key| document.has(key)) {
+fn read_pins(keys: &Keys<'_>) -> Result<Option<Pins>> {
+    if !["pins", "pin_ttl_s", "workers", "shared_pins"].iter().any(|name| keys.has(name)) {
         return Ok(None);
     }
-    let workers = document.whole("router.workers", 1, MAX_WORKERS)?.unwrap_or(1);
-    if workers == 1 && document.has("router.shared_pins") {
-        let text = "with one worker there is nobody to share pins with; see `router.workers`";
-        return Err(document.at("router.shared_pins", Error::new(text)));
+    let workers = keys.whole("workers", 1, MAX_WORKERS)?.unwrap_or(1);
+    if workers == 1 && keys.has("shared_pins") {
+        let text = format!(
+            "with one worker there is nobody to share pins with; see `{}`",
+            keys.key("workers")
+        );
+        return Err(keys.at("shared_pins", Error::new(text)));
     }
-    let ttl = document.number("router.pin_ttl_s", 1e-3, MAX_SECONDS)?.unwrap_or(3_600.0);
     Ok(Some(Pins {
-        size: document.whole("router.pins", 1, MANY)?.unwrap_or(200),
-        ttl: Span::from_secs_f64(ttl),
+        size: keys.whole("pins", 1, MANY)?.unwrap_or(200),
+        ttl: keys.seconds("pin_ttl_s")?.unwrap_or(Span::from_secs(3_600)),
         workers,
-        shared: document.flag("router.shared_pins")?.unwrap_or(false),
+        shared: keys.document.flag(&keys.key("shared_pins"))?.unwrap_or(false),
     }))
 }
 
-fn read_weights(document: &Document, replicas: u32) -> Result<Vec<u64>> {
-    let key = "router.weights";
-    let Some(value) = document.value(key) else { return Ok(Vec::new()) };
+fn read_weights(keys: &Keys<'_>, replicas: u32) -> Result<Vec<u64>> {
+    let name = "weights";
+    let Some(value) = keys.document.value(&keys.key(name)) else { return Ok(Vec::new()) };
     let allowed = format!("a list of whole numbers from 0 to {MAX_WEIGHT}, such as [2, 1, 1]");
-    let wrong = || document.at(key, Error::found(value, &allowed));
+    let wrong = || keys.at(name, Error::found(value, &allowed));
     let items = value.as_array().filter(|items| !items.is_empty()).ok_or_else(wrong)?;
     let weight = |item: &toml::Value| {
         let weight = item.as_integer().filter(|weight| (0..=MAX_WEIGHT).contains(weight));
@@ -243,10 +301,10 @@ fn read_weights(document: &Document, replicas: u32) -> Result<Vec<u64>> {
     let weights = items.iter().map(weight).collect::<Result<Vec<u64>>>()?;
     if weights.len() > replicas as usize {
         let text = format!("{} weights for {replicas} replicas", weights.len());
-        return Err(document.at(key, Error::new(text)));
+        return Err(keys.at(name, Error::new(text)));
     }
     if weights.iter().all(|&weight| weight == 0) {
-        return Err(document.at(key, Error::new("every weight is 0: no call could go anywhere")));
+        return Err(keys.at(name, Error::new("every weight is 0: no call could go anywhere")));
     }
     Ok(weights)
 }

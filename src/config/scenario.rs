@@ -15,8 +15,11 @@ use super::faults::{self, FleetEvent};
 use super::gateway::read::{self as gateway, Gateway};
 use super::generated::{self, Generated};
 pub use super::keys::KEYS;
+use super::load;
+pub use super::load::{Load, LoadKind};
+use super::pools::{self, Pool, PoolPlaces};
 use super::prices;
-use super::reshape::{OF_RECORDED_STARTS, Reshape};
+use super::reshape::Reshape;
 pub use super::router::RouterKind;
 use super::router::{self, Routing};
 use super::serving::{self, Serving};
@@ -35,6 +38,7 @@ const FREE_SECTIONS: &[&str] = &[
     generated::SECTION,
     gateway::ENVIRONMENT,
     gateway::LIMITS,
+    pools::SECTION,
 ];
 
 /// Keys with an option of their own on the command line.
@@ -56,8 +60,12 @@ pub struct Scenario {
     pub serving: Serving,
     /// Multipliers of its step time, fitted to measurements.
     pub calibration: Option<Calibration>,
-    /// Engines behind the router.
+    /// Engines behind the router, or in all pools together.
     pub replicas: u32,
+    /// Parts of the fleet with calls of their own; none if every replica is there for every call.
+    pub pools: Vec<Pool>,
+    /// Where each of them stands.
+    pub pool_places: Vec<PoolPlaces>,
     /// The gateway, which then routes the calls.
     pub gateway: Option<Gateway>,
     /// What makes its pods and the replicas more and fewer.
@@ -121,36 +129,6 @@ pub enum OnOverflow {
     Compact,
 }
 
-/// Who plays what.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Load {
-    /// In which way sessions start.
-    pub kind: LoadKind,
-    /// Median of a developer's pause between sessions.
-    pub pause_median: Span,
-    /// Deviation of its logarithm.
-    pub pause_sigma: f64,
-}
-
-/// In which way sessions start.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum LoadKind {
-    /// At their recorded times.
-    Trace,
-    /// A closed population, each playing one session after another.
-    Developers {
-        /// How many.
-        developers: u32,
-    },
-    /// At random times, whatever the fleet does.
-    SessionsPerHour {
-        /// Mean rate.
-        rate: f64,
-        /// Coefficient of variation of the time between starts.
-        cv: f64,
-    },
-}
-
 /// What a client does when it is told that the server is busy (HTTP 503).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
@@ -189,8 +167,9 @@ impl Scenario {
         for assignment in overrides {
             document.set(assignment, &settable)?;
         }
-        forget_other_kinds(&mut document);
+        load::forget_other_kinds(&mut document);
         router::forget_other_routers(&mut document);
+        pools::forget_other_routers(&mut document);
         forget_gateway(&mut document);
         serving::refuse_unmodelled_tables(&document)?;
         document.check_keys(&settable, FREE_SECTIONS)?;
@@ -200,12 +179,13 @@ impl Scenario {
         let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
         refuse_ranks_behind_gateway(&document, gateway.as_ref(), &serving)?;
-        let load = read_load(&document)?;
+        let load = Load::read(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
-        let seconds = |key, default| read_seconds(&document, key, default);
-        let replicas = read_replicas(&document, gateway.as_ref())?;
+        let seconds = |key, default| document.seconds(key, default);
+        let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
+        let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
-        let router = router::read_kind(&document)?;
+        let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
         Ok(Self {
@@ -217,8 +197,10 @@ impl Scenario {
             replicas,
             autoscale: Autoscale::read(&document, pods, replicas)?,
             router,
-            routing: Routing::read(&document, router, replicas)?,
-            events: faults::read(&document, replicas)?,
+            routing: Routing::of_fleet(&document, router, replicas)?,
+            events: faults::read(&document, replicas, &pools)?,
+            pools,
+            pool_places,
             on_overflow: read_on_overflow(&document)?,
             load,
             reshape: Reshape::read(&document, is_trace)?,
@@ -252,7 +234,13 @@ impl Scenario {
     /// How calls are routed, in one line.
     #[must_use]
     pub fn router_name(&self) -> String {
-        let Some(gateway) = &self.gateway else { return self.router.name().to_owned() };
+        let Some(gateway) = &self.gateway else {
+            let of_pool = |pool: &Pool| format!("{} in {}", pool.router.name(), pool.name);
+            return match &self.pools[..] {
+                [] => self.router.name().to_owned(),
+                pools => pools.iter().map(of_pool).collect::<Vec<_>>().join(", "),
+            };
+        };
         let routing = &gateway.config().routing;
         let affinity = if routing.session_affinity { " with session_affinity" } else { "" };
         format!("{}{affinity}, in the gateway", routing.strategy)
@@ -274,17 +262,13 @@ impl Scenario {
 const MAX_REPLICAS: u64 = 10_000;
 /// More runs of one fleet than anybody waits for.
 const MAX_SEEDS: u64 = 1_000;
-/// A hundred years: a longer time is a slip.
-const MAX_SECONDS: f64 = 3.2e9;
-
-fn read_seconds(document: &Document, key: &str, default: f64) -> Result<Span> {
-    let seconds = document.number(key, 0.0, MAX_SECONDS)?.unwrap_or(default);
-    Ok(Span::from_secs_f64(seconds))
-}
-
-/// Replicas of the fleet. A config of the gateway names them, one for each `api_base`.
-fn read_replicas(document: &Document, gateway: Option<&Gateway>) -> Result<u32> {
+/// Replicas of the fleet: those of all pools. A config of the gateway names them, one for each
+/// `api_base`.
+fn read_replicas(document: &Document, gateway: Option<&Gateway>, pools: &[Pool]) -> Result<u32> {
     const KEY: &str = "fleet.replicas";
+    if !pools.is_empty() {
+        return Ok(pools.iter().map(|pool| pool.replicas).sum());
+    }
     let given = document.whole(KEY, 1, MAX_REPLICAS)?.map(|replicas| replicas as u32);
     let named = gateway.and_then(Gateway::named_replicas);
     match (given, named) {
@@ -301,7 +285,7 @@ fn read_window(document: &Document, is_trace: bool) -> Result<Option<Span>> {
     if is_trace && !document.has(key) {
         return Ok(None);
     }
-    let window = read_seconds(document, key, 7_200.0)?;
+    let window = document.seconds(key, 7_200.0)?;
     match window == Span::ZERO {
         true => Err(document.at(key, Error::found("0", "more than 0 seconds"))),
         false => Ok(Some(window)),
@@ -366,68 +350,6 @@ fn forget_gateway(document: &mut Document) {
     document.forget_from_file(&keys);
 }
 
-/// Who changes the kind of load on the command line does not want what the file says of another.
-fn forget_other_kinds(document: &mut Document) {
-    if !document.has("load.kind") || document.is_from_file("load.kind") {
-        return;
-    }
-    let kind = document.value("load.kind").and_then(toml::Value::as_str).unwrap_or_default();
-    let is_trace = kind == "trace";
-    let (developers, per_hour) = (kind != "developers", kind != "sessions_per_hour");
-    if developers {
-        document.forget_from_file(&["load.developers", "load.pause_median_s", "load.pause_sigma"]);
-    }
-    if per_hour {
-        document.forget_from_file(&["load.sessions_per_hour", "load.arrival_cv"]);
-    }
-    if is_trace {
-        document.forget_from_file(&["run.warmup_s", "run.window_s"]);
-    } else {
-        document.forget_from_file(OF_RECORDED_STARTS);
-    }
-}
-
-fn read_load(document: &Document) -> Result<Load> {
-    let kind = document
-        .choice("load.kind", &[("trace", 0), ("developers", 1), ("sessions_per_hour", 2)])?
-        .unwrap_or(0);
-    let only_for = |key: &str, kind_name: &str| {
-        let text = format!("only goes with load.kind = \"{kind_name}\"");
-        if document.has(key) { Err(document.at(key, Error::new(text))) } else { Ok(()) }
-    };
-    if kind != 1 {
-        for key in ["load.developers", "load.pause_median_s", "load.pause_sigma"] {
-            only_for(key, "developers")?;
-        }
-    }
-    if kind != 2 {
-        only_for("load.sessions_per_hour", "sessions_per_hour")?;
-        only_for("load.arrival_cv", "sessions_per_hour")?;
-    }
-    let missing = |key: &str| {
-        document.at("load.kind", Error::new(format!("this kind of load needs `{key}`")))
-    };
-    let kind = match kind {
-        1 => {
-            let developers = document.whole("load.developers", 1, 1_000_000)?;
-            let developers = developers.ok_or_else(|| missing("load.developers"))?;
-            LoadKind::Developers { developers: developers as u32 }
-        }
-        2 => {
-            let rate = document.number("load.sessions_per_hour", 1e-3, 1e6)?;
-            let rate = rate.ok_or_else(|| missing("load.sessions_per_hour"))?;
-            let cv = document.number("load.arrival_cv", 0.05, 20.0)?.unwrap_or(1.0);
-            LoadKind::SessionsPerHour { rate, cv }
-        }
-        _ => LoadKind::Trace,
-    };
-    Ok(Load {
-        kind,
-        pause_median: read_seconds(document, "load.pause_median_s", 600.0)?,
-        pause_sigma: document.number("load.pause_sigma", 0.0, 4.0)?.unwrap_or(1.0),
-    })
-}
-
 fn read_api_time(document: &Document) -> Result<ApiTime> {
     let span = |key: &str, default: f64, unit: f64| {
         let value = document.number(key, 0.0, 1e6)?.unwrap_or(default);
@@ -447,8 +369,8 @@ fn read_client(document: &Document, has_gateway: bool) -> Result<Client> {
     if has_gateway {
         return Ok(Client {
             max_retries: document.whole(client[0], 0, 100)?.unwrap_or(2) as u32,
-            retry_base: read_seconds(document, client[1], 0.5)?,
-            retry_max: read_seconds(document, client[2], 8.0)?,
+            retry_base: document.seconds(client[1], 0.5)?,
+            retry_max: document.seconds(client[2], 8.0)?,
         });
     }
     if let Some(key) = of_gateway.into_iter().find(|key| document.has(key)) {
@@ -463,8 +385,8 @@ fn read_client(document: &Document, has_gateway: bool) -> Result<Client> {
     }
     Ok(Client {
         max_retries: document.whole("client.max_retries", 0, 100)?.unwrap_or(2) as u32,
-        retry_base: read_seconds(document, "client.retry_base_s", 0.5)?,
-        retry_max: read_seconds(document, "client.retry_max_s", 8.0)?,
+        retry_base: document.seconds("client.retry_base_s", 0.5)?,
+        retry_max: document.seconds("client.retry_max_s", 8.0)?,
     })
 }
 

@@ -49,6 +49,7 @@ impl AloneTimes {
             router: RouterKind::SessionAffinity,
             routing: Routing::default(),
             events: Vec::new(),
+            pools: Vec::new(),
             engine,
             load,
             limits: Limits::default(),

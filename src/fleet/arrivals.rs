@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::pools::HomelessCall;
 use super::workload::{Arrival, ContextPlan, Counts, Names, SessionPlan, Workload};
 use crate::diag::{Error, Result};
 use crate::units::{ReplicaId, Time};
@@ -37,6 +38,8 @@ pub enum Failure {
     Unsorted,
     /// The trace could not be read on.
     Input(Error),
+    /// A call is of no pool.
+    NoPool(HomelessCall),
     /// There is more content than can be told apart.
     TooMuchContent,
 }

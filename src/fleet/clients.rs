@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::arrivals::Failure;
 use super::observer::Observer;
 use super::overflow::{self, Fit, Verdict};
+use super::pools::HomelessCall;
 use super::population::Start;
 use super::router::loads::Sent;
 use super::session::Play;
@@ -43,9 +44,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         self.plays[play as usize].dispatched(now, call);
         self.satisfy(now, play, call, true);
         let (fit, path) = self.fit_and_continue(play, call);
-        let request = self.new_request(now, play, call, &fit);
         let state = &mut self.plays[play as usize];
         let (plan, class) = (state.plan.calls[call as usize], *state.plan.class(call));
+        let Some(pool) = self.homes.of(&class, &self.arrivals.names) else {
+            let call = HomelessCall::new(&state.plan, call, &self.arrivals.names);
+            self.fail(Failure::NoPool(call));
+            return;
+        };
+        let request = self.new_request(now, play, call, &fit, pool);
+        let state = &mut self.plays[play as usize];
         if class.failed {
             let duration = state.plan.failed_after(call).unwrap_or_default();
             self.in_flight[request.index()].record.outcome = CallOutcome::RecordedFailure;
@@ -94,13 +101,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         (fit, path)
     }
 
-    fn new_request(&mut self, now: Time, play: u32, call: u32, fit: &Fit) -> RequestId {
+    fn new_request(&mut self, now: Time, play: u32, call: u32, fit: &Fit, pool: u16) -> RequestId {
         let state = &self.plays[play as usize];
         let record = CallRecord {
             play: state.number,
             session: state.session,
             call,
             replica: None,
+            pool,
+            served_by: pool,
             dispatched: now,
             sent: now,
             queued: now,

@@ -8,6 +8,7 @@ use super::admission::ApiServer;
 use super::observer::Observer;
 use super::world::{Event, InFlight, Stage, World};
 use crate::config::faults::{FleetEvent, Happens};
+use crate::config::pools::firsts;
 use crate::engine::Engine;
 use crate::gateway::cooldown::Failure;
 use crate::units::{ReplicaId, RequestId, Span, Time};
@@ -44,6 +45,8 @@ struct Rolling {
     current: Option<ReplicaId>,
     /// The one that comes next.
     next: u32,
+    /// The one behind the last.
+    until: u32,
     start: Span,
     drain: Option<Span>,
 }
@@ -106,7 +109,7 @@ impl Faults {
 impl<E: Engine, O: Observer> World<'_, E, O> {
     /// Something that was planned happens.
     pub(super) fn happens(&mut self, now: Time, number: u32) {
-        let FleetEvent { happens, start, .. } = self.setup.events[number as usize];
+        let FleetEvent { happens, start, pool, .. } = self.setup.events[number as usize];
         match happens {
             Happens::Lost { replica, restart } => {
                 self.lose(now, ReplicaId(replica), restart.map(|restart| restart + start));
@@ -122,10 +125,21 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 }
             }
             Happens::RollingUpdate { drain } => {
-                self.faults.rolling = Some(Rolling { current: None, next: 0, start, drain });
+                let (next, until) = match pool {
+                    Some(pool) => self.replicas_of(pool as usize),
+                    None => (0, u32::MAX),
+                };
+                self.faults.rolling = Some(Rolling { current: None, next, until, start, drain });
                 self.roll_on(now);
             }
         }
+    }
+
+    /// The first replica of a pool, and the one behind its last.
+    fn replicas_of(&self, pool: usize) -> (u32, u32) {
+        let pools = &self.setup.pools;
+        let first = firsts(pools).nth(pool).unwrap_or(0);
+        (first, first + pools.get(pool).map_or(0, |pool| pool.replicas))
     }
 
     /// A process takes calls from then on.
@@ -265,7 +279,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     /// The next replica that takes calls is updated.
     fn roll_on(&mut self, now: Time) {
         let Some(mut rolling) = self.faults.rolling else { return };
-        let all = self.faults.states.len() as u32;
+        let all = rolling.until.min(self.faults.states.len() as u32);
         let next = (rolling.next..all).find(|&at| self.faults.phase(ReplicaId(at)) == Phase::Up);
         let Some(next) = next else {
             self.faults.rolling = None;

@@ -1,6 +1,6 @@
 //! Who starts which session when.
 
-use crate::config::scenario::{Load, LoadKind};
+use crate::config::load::{Load, LoadKind, Office};
 use crate::rng::{Purpose, Stream};
 use crate::units::{ReplicaId, Span, Time};
 
@@ -39,7 +39,8 @@ pub struct Population {
 }
 
 impl Population {
-    /// The people of this load. First starts of developers are uniform over `warmup`.
+    /// The people of this load. First starts of developers are uniform over `warmup`, or over the
+    /// time in which they arrive on a working day.
     #[must_use]
     pub fn new(load: &Load, sessions: u32, seed: u64, warmup: Span) -> Self {
         let developers = match load.kind {
@@ -50,7 +51,7 @@ impl Population {
         Self {
             load: load.clone(),
             seed,
-            first_starts_within: warmup,
+            first_starts_within: load.office.map_or(warmup, |office| office.ramp),
             sessions,
             passes: Vec::new(),
             developers: pauses.collect(),
@@ -90,8 +91,21 @@ impl Population {
         let position = u64::from(*begun) * u64::from(developers) + u64::from(player);
         *begun += 1;
         let (session, pass) = self.deal(position);
-        let pause = Span::from_secs_f64(pause).min(LONGEST_WAIT);
-        Some(Start { at: now + pause, session, pass, player, pin: None })
+        let at = now + Span::from_secs_f64(pause).min(LONGEST_WAIT);
+        let at = match self.load.office {
+            Some(office) if !office.is_open(at) => self.arrival(office, at, player),
+            _ => at,
+        };
+        Some(Start { at, session, pass, player, pin: None })
+    }
+
+    /// When somebody who has left by `after` arrives on the next working day. Drawn by person and
+    /// day, so that it does not depend on when they left.
+    fn arrival(&self, office: Office, after: Time, player: u32) -> Time {
+        let (day, begins) = office.next_day(after);
+        let entity = day << u32::BITS | u64::from(player);
+        let within = Stream::new(self.seed, Purpose::Workday, entity).uniform_f64();
+        begins + Span::from_secs_f64(within * office.ramp.secs())
     }
 
     fn first_of(&mut self, developer: u32) -> Start {

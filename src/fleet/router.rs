@@ -21,6 +21,9 @@ mod prefix;
 mod shuffle;
 mod sticky;
 
+/// Streams of random numbers of one router: its own, and that of the workers before its pins.
+const STREAMS: u64 = 2;
+
 /// A call that asks where to go.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
@@ -79,10 +82,23 @@ impl Router {
     /// A router over `replicas` idle replicas.
     #[must_use]
     pub fn new(kind: RouterKind, routing: &Routing, replicas: u32, seed: u64) -> Self {
+        Self::of_pool(kind, routing, replicas, seed, 0)
+    }
+
+    /// The same for the pool of this number, whose chances are its own.
+    #[must_use]
+    pub fn of_pool(
+        kind: RouterKind,
+        routing: &Routing,
+        replicas: u32,
+        seed: u64,
+        pool: u64,
+    ) -> Self {
         let weight = routing.prefill_weight;
         let policy = match kind {
             RouterKind::SessionAffinity => {
-                Policy::Affinity(routing.pins.as_ref().map(|pins| PinTables::new(pins, seed)))
+                let tables = |pins| PinTables::new(pins, seed, pool);
+                Policy::Affinity(routing.pins.as_ref().map(tables))
             }
             RouterKind::Random => Policy::Random,
             RouterKind::RoundRobin => Policy::RoundRobin(0),
@@ -98,7 +114,7 @@ impl Router {
         };
         Self {
             policy,
-            chance: Stream::new(seed, Purpose::Router, 0),
+            chance: Stream::new(seed, Purpose::Router, STREAMS * pool),
             loads: Loads::new(replicas),
             members: (0..replicas).map(ReplicaId).collect(),
         }
@@ -214,6 +230,12 @@ impl Router {
         if let Policy::LeastLoaded(calls) = &mut self.policy {
             calls.set(replica.0, self.loads.of(replica).calls);
         }
+    }
+
+    /// The fewest calls in flight on a replica that takes calls; none if none does.
+    #[must_use]
+    pub fn fewest_calls(&self) -> Option<u64> {
+        self.members.iter().map(|&replica| self.calls(replica)).min()
     }
 
     /// Calls that were sent there and have not ended.

@@ -60,9 +60,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     pub(super) fn route(&mut self, now: Time, request: RequestId) -> bool {
         let InFlight { record, play, path, sent, .. } = &mut self.in_flight[request.index()];
         let play = &mut self.plays[*play as usize];
-        let ask = Ask { now, session: play.number, pin: play.pin, path, prompt: record.prompt };
+        let pool = self.router.serving(record.pool);
+        let pin = play.pin(pool);
+        let ask = Ask { now, session: play.number, pin, path, prompt: record.prompt };
         let (replicas, agenda) = (&mut self.replicas, &mut self.agenda);
-        let chosen = self.router.choose(&ask, |replica| {
+        let chosen = self.router.choose(pool, &ask, |replica| {
             let engine = &mut replicas[replica.index()].engine;
             let cached = engine.cached(now, path, record.prompt);
             agenda.set(replica, engine.due());
@@ -73,8 +75,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             return false;
         };
         *sent = added;
-        record.replica = Some(replica);
-        play.pin = Some(replica);
+        (record.replica, record.served_by) = (Some(replica), pool);
+        play.pin_to(pool, replica);
         true
     }
 

@@ -30,6 +30,8 @@ pub struct Play {
     pub first: Option<Time>,
     /// Where its calls go, once one has gone somewhere.
     pub pin: Option<ReplicaId>,
+    /// The same for the pools from the second on.
+    other_pins: Vec<Option<ReplicaId>>,
     /// Its calls by number, up to the last one of which anything is known.
     pub calls: Vec<CallState>,
     /// Its turns by position.
@@ -121,10 +123,32 @@ impl Play {
         self.turns.extend(plan.turn_calls.iter().map(turn));
         (self.number, self.session, self.pass) = (number, start.session, start.pass);
         (self.player, self.started, self.first, self.pin) = (start.player, now, None, start.pin);
+        self.other_pins.clear();
         self.calls_left = plan.calls.len() as u32;
         self.context = Tokens::ZERO;
         (self.turns_total, self.turns_llm_total) = (Span::ZERO, Span::ZERO);
         self.plan = plan;
+    }
+
+    /// Where its last call in this pool went.
+    #[must_use]
+    pub fn pin(&self, pool: u16) -> Option<ReplicaId> {
+        match usize::from(pool).checked_sub(1) {
+            None => self.pin,
+            Some(other) => self.other_pins.get(other).copied().flatten(),
+        }
+    }
+
+    /// A call of it goes there, in this pool.
+    pub fn pin_to(&mut self, pool: u16, replica: ReplicaId) {
+        let Some(other) = usize::from(pool).checked_sub(1) else {
+            self.pin = Some(replica);
+            return;
+        };
+        if self.other_pins.len() <= other {
+            self.other_pins.resize(other + 1, None);
+        }
+        self.other_pins[other] = Some(replica);
     }
 
     /// Whether a session is being played here.

@@ -4,9 +4,10 @@ use super::Setup;
 use super::admission::Limits;
 use crate::config::autoscale::Scaling;
 use crate::config::calibration::Calibration;
+use crate::config::faults::numbered_through;
 use crate::config::gateway::FrontEnd;
 use crate::config::scenario::Scenario;
-use crate::diag::Result;
+use crate::diag::{Error, Result};
 use crate::engine::config::{EngineConfig, Policy, Pool};
 use crate::engine::step_time::{Factors, StepCost, StepSetup};
 
@@ -28,8 +29,12 @@ impl Setup {
     /// The same fleet with this many replicas.
     ///
     /// # Errors
-    /// A gateway of the scenario that cannot be in front of so many.
+    /// A gateway of the scenario that cannot be in front of so many, or pools that have others.
     pub fn with_replicas(&self, scenario: &Scenario, replicas: u32) -> Result<Self> {
+        if !self.pools.is_empty() && replicas != self.replicas {
+            let have = format!("as many as the pools have together, {}", self.replicas);
+            return Err(Error::found(replicas, have).in_field("replicas"));
+        }
         let gateway = front(scenario, replicas)?;
         let scaling = scaling(scenario, replicas);
         Ok(Self { replicas, gateway, scaling, ..self.clone() })
@@ -38,7 +43,7 @@ impl Setup {
     /// The fleet of a scenario.
     ///
     /// # Errors
-    /// A replica whose step time cannot be told.
+    /// A replica whose step time cannot be told, or an event in a pool that has no such replica.
     pub fn of(scenario: &Scenario) -> Result<Self> {
         let serving = &scenario.serving;
         let cost = StepCost::new(&StepSetup {
@@ -80,7 +85,8 @@ impl Setup {
             scaling: scaling(scenario, scenario.replicas),
             router: scenario.router,
             routing: scenario.routing.clone(),
-            events: scenario.events.clone(),
+            events: numbered_through(&scenario.events, &scenario.pools)?,
+            pools: scenario.pools.clone(),
             engine,
             cost,
             api: scenario.api,

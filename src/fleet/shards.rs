@@ -27,8 +27,8 @@ use super::workload::{ContextPlan, Names};
 use super::world::{Done, World, measured};
 use super::{Progress, Run, Setup};
 use crate::config::autoscale::Scaling;
+use crate::config::load::LoadKind;
 use crate::config::router::RouterKind;
-use crate::config::scenario::LoadKind;
 use crate::engine::Engine;
 use crate::observe::members::ScalingUse;
 use crate::observe::replica::Window;
@@ -67,9 +67,11 @@ impl Sizes {
 #[must_use]
 pub fn why_together(setup: &Setup) -> Option<&'static str> {
     // Every part is looked at, so that a new one is, too.
-    let Setup { replicas, gateway, scaling, router, routing, events, load, .. } = setup;
+    let Setup { replicas, pools, gateway, scaling, router, routing, events, load, .. } = setup;
     if *replicas < 2 {
         Some("there is one replica")
+    } else if !pools.is_empty() {
+        Some("a session may have calls in several pools")
     } else if gateway.is_some() {
         Some("the gateway sees all replicas")
     } else if *scaling != Scaling::default() {

@@ -11,8 +11,8 @@ use super::content::Content;
 use super::faults::Faults;
 use super::gate::Gate;
 use super::observer::{About, Observer};
+use super::pools::{Homes, Routers};
 use super::population::{Population, Start};
-use super::router::Router;
 use super::router::loads::Sent;
 use super::scaling::Scalers;
 use super::session::Play;
@@ -146,7 +146,8 @@ pub(super) struct World<'a, E, O> {
     pub(super) queue: EventQueue<Event>,
     pub(super) agenda: Agenda,
     pub(super) population: Population,
-    pub(super) router: Router,
+    pub(super) router: Routers,
+    pub(super) homes: Homes,
     pub(super) faults: Faults,
     /// Makes the engine of a process that is started.
     pub(super) new_engine: Box<dyn Fn() -> E + Send + 'a>,
@@ -241,7 +242,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let number = held.len() as u32;
         let recorded = setup.load.kind == LoadKind::Trace;
         let faults = Faults::new(setup.replicas, &setup.events);
-        let mut router = Router::new(setup.router, &setup.routing, setup.replicas, setup.seed);
+        let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
         let mut gate = front.map(|front| Gate::new(front, setup.replicas, setup.seed, window));
         if let Some(gate) = &mut gate {
@@ -261,6 +262,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             agenda: Agenda::new(setup.replicas),
             population: Population::new(&setup.load, number, setup.seed, setup.warmup),
             router,
+            homes: Homes::new(&setup.pools),
             faults,
             gate: gate.map(Box::new),
             scalers: Scalers::new(&setup.scaling, pods, setup.replicas, window),

@@ -13,6 +13,10 @@ pub struct CallRecord {
     pub call: u32,
     /// Where it ran; `None` if it reached no engine.
     pub replica: Option<ReplicaId>,
+    /// The pool of replicas that it is of, by number; 0 where there are none.
+    pub pool: u16,
+    /// The pool that it was sent to last, which is another one if its own was full.
+    pub served_by: u16,
     /// Dispatched by the client: it arrives at the gateway.
     pub dispatched: Time,
     /// First sent to a replica. What lies before is the gateway's, and the waits of a client whom

@@ -23,6 +23,8 @@ const CALLS: &str = "play,session,call,lane,model,replica,outcome,in_window,disp
     scheduled_s,first_token_s,last_token_s,ended_s,prompt_tokens,cached_tokens,\
     infinite_cache_tokens,prefilled_tokens,output_tokens,preemptions,tokens_lost,compacted,\
     refusals,places,sent_s,attempts\n";
+/// What it has more with pools.
+const POOLS: &str = ",pool,served_by\n";
 /// The header of the table of tasks.
 const TASKS: &str = "play,session,in_window,failed,started_s,ended_s,session_s,task_s,task_llm_s,\
     stretch,turns,calls\n";
@@ -62,6 +64,8 @@ pub struct Rows {
     tasks_at: Instant,
     files: Files,
     progress: Arc<Progress>,
+    /// The names of the fleet's pools, if there are any.
+    pools: Vec<String>,
 }
 
 impl Rows {
@@ -76,7 +80,18 @@ impl Rows {
         };
         let (calls_at, tasks_at) = (Instant::before_all(), Instant::before_all());
         let (calls, tasks) = (with_header(CALLS), with_header(TASKS));
-        Self { calls, tasks, calls_at, tasks_at, files, progress }
+        Self { calls, tasks, calls_at, tasks_at, files, progress, pools: Vec::new() }
+    }
+
+    /// The same with columns for the pools of these names, if there are any.
+    #[must_use]
+    pub fn with_pools(mut self, pools: Vec<String>) -> Self {
+        if !pools.is_empty() {
+            self.calls.0.pop();
+            self.calls.0.extend_from_slice(POOLS.as_bytes());
+        }
+        self.pools = pools;
+        self
     }
 
     /// Writes what is left and gives both files their names.
@@ -117,7 +132,7 @@ impl Observer for Rows {
             self.calls_at.begins(call.ended);
         }
         self.calls_at.add(call.play, self.calls.0.len());
-        self.calls.call(call, about);
+        self.calls.call(call, about, &self.pools);
     }
 
     fn turn(&mut self, _: &TurnRecord, _: &About<'_>) {}
@@ -185,7 +200,7 @@ impl Instant {
 struct Row(Vec<u8>);
 
 impl Row {
-    fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+    fn call(&mut self, call: &CallRecord, about: &About<'_>, pools: &[String]) {
         let class = about.plan.class(call.call);
         self.number(call.play.into());
         self.text(&about.plan.id);
@@ -222,6 +237,11 @@ impl Row {
             _ => self.time(call.sent),
         }
         self.number(call.attempts.into());
+        if !pools.is_empty() {
+            for pool in [call.pool, call.served_by] {
+                self.word(&pools[usize::from(pool)]);
+            }
+        }
         self.end();
     }
 

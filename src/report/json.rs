@@ -18,6 +18,7 @@ use crate::sizing::explain::{Explanation, Moved};
 use crate::sizing::figures::Figures;
 use crate::sizing::formulas::checks;
 use crate::sizing::pods::Pods;
+use crate::sizing::pool_sizes::PoolSizes;
 use crate::sizing::replicates::{Fleet, Replicates};
 use crate::sizing::slo::{Slo, Verdict};
 
@@ -205,9 +206,16 @@ fn add_answer(value: &mut Value, best: &Sized) {
     }
     let binding = answer.and_then(Fleet::binding);
     value["binding"] = json!(binding.map(|position| case.targets[position].to_string()));
-    let spare = search.smallest.and_then(|size| search.of_size(size + 1));
+    let spare = match search.pools {
+        None => search.smallest.and_then(|size| search.of_size(size + 1)),
+        Some(_) => None,
+    };
     value["n_plus_1"] = json!(spare.filter(|fleet| fleet.met()).map(|fleet| fleet.replicas));
     value["failing_above_answer"] = json!(search.failing_above_answer());
+    if let Some(found) = &search.pools {
+        value["pools"] = pool_sizes(case, found);
+        value["failing_above_answer"] = json!(found.failing_above_answer());
+    }
     value["max_replicas"] = json!(search.max_replicas);
     value["gave_up"] = match &search.gave_up {
         None => Value::Null,
@@ -228,11 +236,31 @@ fn add_answer(value: &mut Value, best: &Sized) {
     value["formulas"] = shown.map_or(Value::Null, |fleet| formulas(case, fleet.figures()));
 }
 
+/// The answer pool by pool, with one replica less and one more in each.
+fn pool_sizes(case: &Case, found: &PoolSizes) -> Value {
+    let neighbours = found.neighbours(-1).into_iter().zip(found.neighbours(1));
+    let pools = case.scenario.pools.iter().zip(found.smallest.iter().flatten());
+    let pools = pools.zip(neighbours).map(|((pool, replicas), ((_, less), (_, more)))| {
+        json!({
+            "name": pool.name,
+            "replicas": replicas,
+            "missed_with_one_less": less.map(|fleet| missed(case, fleet)),
+            "met_with_one_more": more.map(Fleet::met),
+        })
+    });
+    pools.collect()
+}
+
+/// The targets that a fleet misses.
+fn missed(case: &Case, fleet: &Fleet) -> Vec<String> {
+    let missed = (0..case.targets.len()).filter(|&at| !fleet.verdict(at).met);
+    missed.map(|at| case.targets[at].to_string()).collect()
+}
+
 /// Numbers of the gateway's pods in front of the answer, and what each misses.
 fn pods(case: &Case, pods: &Pods) -> Value {
     let tried = pods.tried.iter().map(|fleet| {
-        let missed = (0..case.targets.len()).filter(|&at| !fleet.verdict(at).met);
-        let missed: Vec<String> = missed.map(|at| case.targets[at].to_string()).collect();
+        let missed = missed(case, fleet);
         json!({ "gateway_replicas": fleet.pods, "met": fleet.met(), "missed": missed })
     });
     json!({

@@ -21,6 +21,7 @@ mod capacity;
 mod explain;
 mod formulas;
 mod gateway;
+mod pools;
 mod size;
 mod time;
 
@@ -117,12 +118,13 @@ fn header(case: &Case, counts: &Counts, out: &mut dyn Write) -> io::Result<()> {
     for (count, what) in told.iter().filter(|(count, _)| *count > 0) {
         writeln!(out, "  note      {} {what}", grouped(*count as i64))?;
     }
+    pools::header(scenario, out)?;
     if let Some(gateway) = &scenario.gateway {
         let config = gateway.config();
         let file = gateway.file.as_ref().map_or(String::new(), |file| format!(", as in {file}"));
         writeln!(
             out,
-            "  gateway   {} pods of {} workers on {} cores{file}",
+            "  gateway   replicas {}, workers of each {}, cores of each {}{file}",
             config.pods,
             config.workers,
             f64::from(config.pod_millicores) / 1e3,
@@ -184,6 +186,9 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\n{}", latency_table(figures))?;
     writeln!(out, "\n{}", hit_table(figures))?;
+    if !figures.pools.is_empty() {
+        writeln!(out, "\n{}", pools::table(&figures.pools))?;
+    }
     if !figures.ttft_bands.is_empty() {
         writeln!(out, "\n{}", band_table(figures))?;
     }

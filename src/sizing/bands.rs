@@ -1,6 +1,7 @@
 //! How far an answer moves with the seed and with step times that are off.
 
 use super::boundary::{Boundary, Question};
+use super::pool_sizes::PoolSizes;
 use super::replicates::{Fleet, Replicates};
 use super::search::Search;
 use crate::diag::Result;
@@ -44,6 +45,10 @@ impl Bands {
 }
 
 fn seed_band(search: &Search, replicates: &Replicates, progress: &Progress) -> Result<Band> {
+    if search.pools.is_some() {
+        let low = near_pools(search, replicates, &Fleet::met_once, progress)?;
+        return Ok(Band { low, high: search.smallest });
+    }
     let mut sizes = Boundary::default();
     sizes.asked.extend(search.tried.iter().map(|fleet| (fleet.replicas, fleet.clone())));
     let ask = |replicas| replicates.judge(replicas, progress);
@@ -59,12 +64,29 @@ fn step_time_band(
 ) -> Result<Band> {
     let smallest = |factor: f64| {
         let replicates = replicates.with_step_time(factor);
+        if search.pools.is_some() {
+            return near_pools(search, &replicates, &Fleet::met, progress);
+        }
         let ask = |replicas| replicates.judge(replicas, progress);
         near(search, Boundary::default(), &ask, &Fleet::met)
     };
     // What no fleet meets, none meets with longer steps.
     let high = search.smallest.map(|_| smallest(1.0 + by)).transpose()?.flatten();
     Ok(Band { low: smallest(1.0 - by)?, high })
+}
+
+/// The same for pools, around the sizes that were found: replicas in all of them.
+fn near_pools(
+    search: &Search,
+    replicates: &Replicates,
+    is_yes: &(dyn Fn(&Fleet) -> bool + Sync),
+    progress: &Progress,
+) -> Result<Option<u32>> {
+    let near = search.pools.as_ref().and_then(|pools| pools.smallest.as_deref());
+    let largest = search.tried.last().map_or(1, |fleet| fleet.replicas);
+    let most = if near.is_some() { search.max_replicas } else { largest };
+    let found = PoolSizes::find(replicates, most, near, is_yes, progress)?;
+    Ok(found.smallest.map(|sizes| sizes.iter().sum()))
 }
 
 /// Looks where the answer is first, and no further than the search did.

@@ -10,6 +10,7 @@
 use super::case::Case;
 use super::figures::{Figures, TaskTime};
 use super::tally::Part;
+use crate::config::pools::Pool;
 use crate::config::scenario::RouterKind;
 
 /// What a task may wait for.
@@ -182,7 +183,10 @@ impl Binding {
 fn is_scattered(case: &Case, figures: &Figures) -> bool {
     match &figures.gateway {
         Some(gateway) => gateway.stayed.is_some_and(|stayed| stayed < STAYED_MIN),
-        None => case.scenario.router != RouterKind::SessionAffinity,
+        None => match &case.scenario.pools[..] {
+            [] => case.scenario.router != RouterKind::SessionAffinity,
+            pools => pools.iter().any(Pool::scatters),
+        },
     }
 }
 

@@ -114,7 +114,7 @@ pub fn name(axes: &[Axis], combination: &Combination) -> String {
     let pairs = axes.iter().zip(&combination.values);
     let pairs = pairs.map(|(axis, value)| {
         let key = axis.key.as_str();
-        let is_full = key.starts_with("gateway.") || key.starts_with("autoscale.");
+        let is_full = ["gateway.", "autoscale.", "pools."].iter().any(|one| key.starts_with(one));
         let leaf = key.rsplit_once('.').filter(|_| !is_full).map_or(key, |(_, leaf)| leaf);
         format!("{leaf}={}", axis.texts()[*value])
     });
@@ -170,6 +170,12 @@ pub fn scenarios(
     each(axes, |combination| read(&assignments(axes, combination)))
 }
 
+/// Whether a key is the number of replicas of a pool.
+#[must_use]
+pub fn is_pool_size(key: &str) -> bool {
+    key.starts_with("pools.") && key.ends_with(".replicas")
+}
+
 /// Refuses lists that `size` cannot compare.
 ///
 /// # Errors
@@ -179,6 +185,7 @@ pub fn check(axes: &[Axis], one_price: bool) -> Result<()> {
         let why = match axis.key.as_str() {
             "fleet.replicas" => "the number of replicas is what is looked for",
             "gateway.replicas" => "the number of gateway replicas is what is looked for",
+            key if is_pool_size(key) => "the number of replicas of each pool is what is looked for",
             "run.seed" => "seeds are not candidates: size.seeds = 5 runs each fleet under five",
             "slo.targets" => "candidates are held to the same targets",
             "trace" => "candidates are compared on the same trace",

@@ -20,6 +20,7 @@ use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::{Name, Trace};
 use crate::units::Time;
 
+mod pools;
 mod siblings;
 
 const OPEN_LOOP: &str = "open loop: every call at its recorded time; what it waits for is ignored";
@@ -95,6 +96,8 @@ impl Case {
         for target in &targets {
             check_target(target, &workload.names)?;
         }
+        pools::check_names(&scenario, &workload.names)?;
+        pools::check_homes(&scenario, &workload)?;
         Self::of(scenario, workload, notes, targets)
     }
 
@@ -177,7 +180,7 @@ impl Case {
             self.scenario.load.kind == LoadKind::Trace && self.setup.window.is_none();
         let beside = self.threads > 1 && self.why_one_thread().is_some() && every_session;
         if !(beside && observer.wants_alone()) {
-            return finished(self.simulate(replicas, sessions, observer, progress)?);
+            return self.finished(self.simulate(replicas, sessions, observer, progress)?);
         }
         let is_over = AtomicBool::new(false);
         let run = std::thread::scope(|scope| {
@@ -186,7 +189,7 @@ impl Case {
             is_over.store(true, Ordering::Relaxed);
             run
         });
-        finished(run?)
+        self.finished(run?)
     }
 
     /// Finds out how long every session takes alone, until nobody will ask for it any more.
@@ -218,12 +221,13 @@ impl Case {
         if run.failure == Some(Failure::Unsorted) {
             return Ok(None);
         }
-        let run = finished(run)?;
+        let run = self.finished(run)?;
         if run.interrupted.is_none() {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
             for target in &self.targets {
                 check_target(target, &run.names)?;
             }
+            pools::check_names(&self.scenario, &run.names)?;
         }
         Ok(Some(run))
     }
@@ -276,10 +280,26 @@ impl Case {
         Ok(fleet::simulate_on(self.threads, &setup, sessions, observer, alone, progress))
     }
 
+    /// A run that came to its end, or was stopped.
+    fn finished<O>(&self, run: Run<O>) -> Result<Run<O>> {
+        if let Some(why) = &run.stuck {
+            return Err(Error::new(format!("the fleet came to a standstill: {why}")));
+        }
+        match run.failure {
+            None | Some(Failure::Unsorted) => Ok(run),
+            Some(Failure::Input(error)) => Err(error),
+            Some(Failure::NoPool(call)) => Err(pools::homeless(&self.scenario, &call)),
+            Some(Failure::TooMuchContent) => {
+                let text = "more than 2^32 pieces of content: play a part of the trace at a time";
+                Err(Error::new(text).help("workload.from_s and workload.to_s cut it"))
+            }
+        }
+    }
+
     /// What adds up figures and targets of this case.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        Tally::new(&self.targets)
+        Tally::new(&self.targets).with_pools(&self.setup.pools)
     }
 
     /// Measures a run and judges it by the targets.
@@ -291,21 +311,6 @@ impl Case {
             verdicts: run.records.verdicts(),
             counts: run.counts,
             interrupted: run.interrupted,
-        }
-    }
-}
-
-/// A run that came to its end, or was stopped.
-fn finished<O>(run: Run<O>) -> Result<Run<O>> {
-    if let Some(why) = &run.stuck {
-        return Err(Error::new(format!("the fleet came to a standstill: {why}")));
-    }
-    match run.failure {
-        None | Some(Failure::Unsorted) => Ok(run),
-        Some(Failure::Input(error)) => Err(error),
-        Some(Failure::TooMuchContent) => {
-            Err(Error::new("more than 2^32 pieces of content: play a part of the trace at a time")
-                .help("workload.from_s and workload.to_s cut it"))
         }
     }
 }
@@ -333,11 +338,13 @@ pub(super) fn read_targets(scenario: &Scenario, given: &[String]) -> Result<Vec<
             Some(column) => Slo::parse_at_column(text, column + 1),
             None => Slo::parse(text).map_err(Error::without_place),
         };
-        let checked = parsed.and_then(|slo| match slo.metric {
-            Metric::Gateway if scenario.gateway.is_none() => {
-                Err(Error::new("there is no gateway to spend time in: only goes with [gateway]"))
+        let checked = parsed.and_then(|slo| {
+            if slo.metric == Metric::Gateway && scenario.gateway.is_none() {
+                let text = "there is no gateway to spend time in: only goes with [gateway]";
+                return Err(Error::new(text));
             }
-            _ => Ok(slo),
+            pools::check_target(scenario, &slo)?;
+            Ok(slo)
         });
         checked.map_err(|error| error.at_place(place).in_field(field))
     };

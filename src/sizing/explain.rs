@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::binding::Binding;
 use super::candidates;
 use super::replicates::{Fleet, Replicates};
+use crate::config::pools::Pool;
 use crate::config::precision::KvDtype;
 use crate::config::scenario::{RouterKind, Scenario};
 use crate::config::vary::Axis;
@@ -76,12 +77,8 @@ impl Lever {
             _ => 0,
         };
         let seats = serving.max_num_seqs;
-        vec![
-            lever(
-                "one more replica".to_owned(),
-                "fleet.replicas",
-                (u64::from(scenario.replicas) + 1).to_string(),
-            ),
+        let mut levers = more_replicas(scenario);
+        levers.extend([
             lever(kv.0.to_owned(), "engine.kv_cache_dtype", kv.1.to_owned()),
             lever(format!("tensor parallel {tp}"), "engine.tensor_parallel_size", tp.to_string()),
             lever(
@@ -92,7 +89,10 @@ impl Lever {
                 "engine.long_prefill_token_threshold",
                 threshold.to_string(),
             ),
-            router(scenario),
+        ]);
+        // Each pool has a router of its own, which a list can vary.
+        levers.extend(scenario.pools.is_empty().then(|| router(scenario)));
+        levers.extend([
             lever(
                 format!("max_num_seqs {}", seats / 2),
                 "engine.max_num_seqs",
@@ -104,7 +104,8 @@ impl Lever {
                 seats.saturating_mul(2).to_string(),
             ),
             utilization(scenario),
-        ]
+        ]);
+        levers
     }
 
     /// The levers of lists: each value of each key by itself.
@@ -112,8 +113,8 @@ impl Lever {
     /// # Errors
     /// A key with which other work would be done, or under other conditions.
     pub fn of_axes(axes: &[Axis], scenario: &Scenario) -> Result<Vec<Self>> {
-        let of_fleet: Vec<Axis> =
-            axes.iter().filter(|axis| axis.key != "fleet.replicas").cloned().collect();
+        let is_size = |key: &str| key == "fleet.replicas" || candidates::is_pool_size(key);
+        let of_fleet: Vec<Axis> = axes.iter().filter(|axis| !is_size(&axis.key)).cloned().collect();
         candidates::check(&of_fleet, scenario.one_price)?;
         let lever = |axis: &Axis, value: usize, text: &str| Self {
             name: format!("{} {text}", axis.key.rsplit('.').next().unwrap_or(&axis.key)),
@@ -138,6 +139,25 @@ impl Lever {
                 .to_owned()
         })
     }
+}
+
+/// One more replica, of the fleet or of each of its pools.
+fn more_replicas(scenario: &Scenario) -> Vec<Lever> {
+    let one_more = |name: String, key: String, replicas: u32| Lever {
+        name,
+        assignment: format!("{key}={}", u64::from(replicas) + 1),
+        key,
+        cannot: None,
+    };
+    if scenario.pools.is_empty() {
+        let (name, key) = ("one more replica".to_owned(), "fleet.replicas".to_owned());
+        return vec![one_more(name, key, scenario.replicas)];
+    }
+    let of_pool = |pool: &Pool| {
+        let name = format!("one more replica in {}", pool.name);
+        one_more(name, format!("pools.{}.replicas", pool.name), pool.replicas)
+    };
+    scenario.pools.iter().map(of_pool).collect()
 }
 
 fn router(scenario: &Scenario) -> Lever {

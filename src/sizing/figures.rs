@@ -11,8 +11,10 @@ use crate::fleet::Run;
 
 mod compute;
 mod gateway;
+mod pools;
 
 pub use gateway::{GatewayFigures, Scaling};
+pub use pools::PoolFigures;
 
 /// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,6 +27,10 @@ pub struct Figures {
     pub window_s: f64,
     /// How many units completed, failed or were cut off.
     pub units: Units,
+    /// Each pool of the fleet, if there are any.
+    // Keys of the scenario begin with `pools`, and are columns of the same table in a sweep.
+    #[serde(rename = "by_pool", skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolFigures>,
     /// What became of the calls that were sent.
     pub admission: Admission,
     /// Tokens of prompt and output of the calls that were answered.
@@ -377,6 +383,7 @@ impl Figures {
             gpus,
             window_s,
             units: compute::units(run),
+            pools: pools::pools(run, scenario),
             admission: compute::admission(tally),
             tokens: compute::tokens(tally),
             latency: compute::latency(tally),

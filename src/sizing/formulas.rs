@@ -9,7 +9,7 @@ use super::figures::Figures;
 use crate::config::scenario::LoadKind;
 use crate::engine::step_time::{StepCost, StepLoad};
 use crate::fleet::workload::{BasePlan, CallPlan, Class};
-use crate::units::Tokens;
+use crate::units::{Span, Time, Tokens};
 
 /// A figure by formula and as it was simulated.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,7 +130,10 @@ impl Steady {
             LoadKind::Developers { developers } => {
                 // The mean of a lognormal with this median.
                 let spread = (load.pause_sigma * load.pause_sigma / 2.0).exp();
-                f64::from(developers) / (session_s + load.pause_median.secs() * spread)
+                let from = Time::ZERO + case.scenario.warmup;
+                let until = from + Span::from_secs_f64(figures.window_s);
+                let at_work = load.office.map_or(1.0, |office| office.share(from, until));
+                at_work * f64::from(developers) / (session_s + load.pause_median.secs() * spread)
             }
             LoadKind::SessionsPerHour { rate, .. } => rate / SECONDS_PER_HOUR,
             LoadKind::Trace => work.sessions / (figures.window_s + case.scenario.warmup.secs()),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::boundary::{Boundary, Question};
 use super::pods::{self, Pods};
+use super::pool_sizes::PoolSizes;
 use super::replicates::{Fleet, Replicates};
 use super::slo::{Op, Slo};
 use crate::diag::Result;
@@ -16,7 +17,8 @@ use crate::fleet::Progress;
 /// What the search found.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// Every fleet that was simulated, smallest first.
+    /// Every fleet that was simulated, smallest first; of several pools there may be more than one
+    /// with the same number of replicas.
     pub tried: Vec<Fleet>,
     /// The smallest fleet that meets every target, if one up to the limit does.
     pub smallest: Option<u32>,
@@ -26,6 +28,8 @@ pub struct Search {
     pub gave_up: Option<GaveUp>,
     /// The fewest pods of the gateway in front of the smallest fleet.
     pub pods: Option<Pods>,
+    /// The sizes of its pools, where there are any.
+    pub pools: Option<PoolSizes>,
 }
 
 /// More replicas no longer move a target that is missed.
@@ -56,6 +60,10 @@ impl Search {
     pub fn run(replicates: &Replicates, max_replicas: u32, progress: &Progress) -> Result<Self> {
         let targets = &replicates.case().targets;
         let scenario = &replicates.case().scenario;
+        if !scenario.pools.is_empty() {
+            let found = PoolSizes::find(replicates, max_replicas, None, &Fleet::met, progress)?;
+            return Ok(Self::of_pools(found, max_replicas));
+        }
         let max_pods = scenario.gateway.as_ref().map(|_| scenario.max_pods);
         let ask = |replicas| match max_pods {
             Some(most) => pods::enough(replicates, replicas, most, progress),
@@ -81,7 +89,18 @@ impl Search {
         let fewest = |(fleet, most)| Pods::fewest(replicates, fleet, most, progress);
         let pods = answer.map(fewest).transpose()?;
         let tried = sizes.asked.into_values().collect();
-        Ok(Self { tried, smallest, max_replicas, gave_up, pods })
+        Ok(Self { tried, smallest, max_replicas, gave_up, pods, pools: None })
+    }
+
+    fn of_pools(found: PoolSizes, max_replicas: u32) -> Self {
+        Self {
+            tried: found.tried.iter().map(|(_, fleet)| fleet.clone()).collect(),
+            smallest: found.smallest.as_ref().map(|sizes| sizes.iter().sum()),
+            max_replicas,
+            gave_up: found.gave_up.clone(),
+            pods: None,
+            pools: Some(found),
+        }
     }
 
     /// The fleet of this size, if it was simulated.
@@ -93,6 +112,9 @@ impl Search {
     /// The smallest fleet that meets every target.
     #[must_use]
     pub fn answer(&self) -> Option<&Fleet> {
+        if let Some(pools) = &self.pools {
+            return pools.smallest.as_ref().and_then(|sizes| pools.of_sizes(sizes));
+        }
         let with_pods = self.pods.as_ref().and_then(|pods| pods.of_number(pods.smallest));
         with_pods.or_else(|| self.smallest.and_then(|smallest| self.of_size(smallest)))
     }
@@ -101,7 +123,9 @@ impl Search {
     /// alone, and the answer is not to be trusted without more seeds.
     #[must_use]
     pub fn failing_above_answer(&self) -> Vec<u32> {
-        let Some(smallest) = self.smallest else { return Vec::new() };
+        let Some(smallest) = self.smallest.filter(|_| self.pools.is_none()) else {
+            return Vec::new();
+        };
         let above = self.tried.iter().filter(|fleet| fleet.replicas > smallest && !fleet.met());
         above.map(|fleet| fleet.replicas).collect()
     }
@@ -109,7 +133,7 @@ impl Search {
 
 /// The first target that is missed by fleets that idle, and that the last doublings left where it
 /// was.
-fn gave_up(targets: &[Slo], tried: &BTreeMap<u32, Fleet>) -> Option<GaveUp> {
+pub(super) fn gave_up(targets: &[Slo], tried: &BTreeMap<u32, Fleet>) -> Option<GaveUp> {
     let last: Vec<&Fleet> = tried.values().rev().take(COMPARED).collect();
     let [largest, ..] = last[..] else { return None };
     let idle = largest.runs.iter().map(|run| run.figures.gpu.idle).fold(f64::INFINITY, f64::min);

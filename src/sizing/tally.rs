@@ -6,6 +6,7 @@
 //! before.
 
 use super::slo::{Metric, Quantity, Slo, Verdict};
+use crate::config::pools::Pool;
 use crate::diag::Result;
 use crate::fleet::observer::{About, Observer};
 use crate::fleet::workload::{Class, Names};
@@ -14,9 +15,11 @@ use crate::stats::Samples;
 use crate::units::Span;
 
 mod path;
+mod pools;
 mod target;
 
 pub use path::{Part, PathTally};
+pub(super) use pools::PoolSums;
 use target::TargetTally;
 
 /// Prompt bands of the time to first token: name, shortest prompt inside, shortest above.
@@ -48,6 +51,8 @@ pub struct Tally {
     pub(super) tenants: Vec<HitSum>,
     /// By number.
     pub(super) models: Vec<HitSum>,
+    /// By number; none where there are no pools.
+    pub(super) pools: Vec<PoolSums>,
     /// Where the time of tasks goes.
     pub(super) path: PathTally,
     targets: Vec<TargetTally>,
@@ -123,10 +128,19 @@ impl Tally {
             segments: Default::default(),
             tenants: Vec::new(),
             models: Vec::new(),
+            pools: Vec::new(),
             path: PathTally::default(),
             targets: targets.iter().map(TargetTally::new).collect(),
             asks_for_stretch: targets.iter().any(|target| target.metric == Metric::Stretch),
         }
+    }
+
+    /// The same for a fleet of these pools.
+    #[must_use]
+    pub fn with_pools(mut self, pools: &[Pool]) -> Self {
+        self.pools = vec![PoolSums::default(); pools.len()];
+        self.targets.iter_mut().for_each(|target| target.know_pools(pools));
+        self
     }
 
     /// How each target came out.
@@ -188,6 +202,7 @@ impl Observer for Tally {
             return;
         }
         let class = about.plan.class(call.call);
+        pools::call(&mut self.pools, call);
         let sums = &mut self.calls;
         sums.compacted += u64::from(call.compacted);
         sums.preemptions += u64::from(call.preemptions);

@@ -146,6 +146,9 @@ fn values_of_the_wrong_kind_or_size() {
     refused_instead("[fleet]", "[load]\npause_sigma = 1\n[fleet]", &["s.toml:10:1: ", pause]);
     let people = ["s.toml:10:1: load.kind: this kind of load needs `load.developers`"];
     refused_instead("[fleet]", "[load]\nkind = 'developers'\n[fleet]", &people);
+    let at_any_time = "[load]\nkind = 'developers'\ndevelopers = 1\noffice_ramp_s = 60\n[fleet]";
+    let nobody = ["s.toml:12:1: load.office_ramp_s: nobody arrives where people work at any time"];
+    refused_instead("[fleet]", at_any_time, &nobody);
 }
 
 #[test]

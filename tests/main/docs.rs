@@ -11,6 +11,7 @@ use clap::error::ErrorKind;
 use serde_json::Value;
 use tempfile::TempDir;
 use tonnage::cli::Cli;
+use tonnage::config::pools::FIELDS as POOL_FIELDS;
 use tonnage::config::scenario::{KEYS, Scenario};
 use tonnage::config::serving::UNMODELLED;
 use tonnage::fleet::Progress;
@@ -105,6 +106,9 @@ fn every_key_of_a_scenario_is_explained() {
     let page = Page::named("scenario.md");
     page.has_all(KEYS.iter().map(|(key, _)| *key));
     page.has_all(UNMODELLED.iter().map(|flag| flag.key));
+    let pools: Vec<String> =
+        POOL_FIELDS.iter().map(|(field, _)| format!("pools.NAME.{field}")).collect();
+    page.has_all(pools.iter().map(String::as_str));
 }
 
 #[test]
@@ -269,6 +273,16 @@ fn trace() -> Trace {
     canonical::read_from(TRACE.as_bytes(), "trace").unwrap()
 }
 
+/// The same fleet in two pools.
+fn pools() -> Replicates {
+    let (trace, targets) = (trace(), ["p95 ttft <= 10 s".to_owned()]);
+    let pools = "[pools.large]\nmodels = ['large']\nreplicas = 1\n\
+                 [pools.rest]\nrest = true\nreplicas = 1\n";
+    let scenario = Scenario::parse(&format!("{SCENARIO}{pools}"), "scenario", &[]).unwrap();
+    let case = Case::new(scenario, &trace, &targets).unwrap();
+    Replicates::of(case, 1, |case, scenario| case.sibling(scenario, &trace, &targets)).unwrap()
+}
+
 fn case() -> Case {
     let trace = trace();
     let scenario = Scenario::parse(SCENARIO, "scenario", &[]).unwrap();
@@ -326,6 +340,14 @@ fn every_key_of_the_json_is_explained() {
     out.clear();
     Json.size(&Comparison { sized: vec![sized], refused: vec![refused] }, &mut out).unwrap();
     keys_of(&serde_json::from_slice(&out).unwrap(), "", &mut keys);
+    let of_pools = pools();
+    let search = Search::run(&of_pools, 4, &progress).unwrap();
+    let sized = Sized { name: "pools".to_owned(), replicates: of_pools, search, bands: None };
+    out.clear();
+    Json.size(&Comparison { sized: vec![sized], refused: Vec::new() }, &mut out).unwrap();
+    let size: Value = serde_json::from_slice(&out).unwrap();
+    keys_of(&size["pools"], "", &mut keys);
+    keys_of(&size["tried"][0]["figures"]["by_pool"], "", &mut keys);
     let trace = trace();
     let replicates = self::replicates();
     let targets = ["p95 ttft <= 10 s", "p90 stretch <= 2"].map(str::to_owned);
@@ -353,6 +375,8 @@ fn every_key_of_the_json_is_explained() {
 fn every_column_of_the_tables_is_explained() {
     let (progress, folder) = (Arc::default(), TempDir::new().unwrap());
     let rows = Rows::new(Files::create(folder.path(), false).unwrap(), Arc::clone(&progress));
+    let pools = ["a", "b"].map(str::to_owned).to_vec();
+    let rows = rows.with_pools(pools);
     case().run_with(1, rows, &progress).unwrap().records.finish().unwrap();
     let page = Page::named("metrics.md");
     for table in ["calls.csv", "tasks.csv"] {

@@ -108,7 +108,7 @@ fn burst(calls: u64) -> Trace {
 }
 
 fn at(seconds: u64, happens: Happens) -> FleetEvent {
-    FleetEvent { at: Span::from_secs(seconds), happens, start: Span::ZERO }
+    FleetEvent { at: Span::from_secs(seconds), happens, start: Span::ZERO, pool: None }
 }
 
 /// On one replica the choice is none, so everything is the same: to the nanosecond.

@@ -79,6 +79,7 @@ pub fn setup() -> Setup {
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
         events: Vec::new(),
+        pools: Vec::new(),
         engine: engine_config(),
         cost: step_cost(),
         api: NO_HOST_TIME,
@@ -96,7 +97,7 @@ pub fn setup() -> Setup {
 
 /// A load of this kind; developers pause for exactly 50 s.
 pub fn load(kind: LoadKind) -> Load {
-    Load { kind, pause_median: Span::from_secs(50), pause_sigma: 0.0 }
+    Load { kind, pause_median: Span::from_secs(50), pause_sigma: 0.0, office: None }
 }
 
 /// A call of the main agent's first turn that continues nothing and waits for nothing.

@@ -209,7 +209,12 @@ fn any_event() -> impl Strategy<Value = FleetEvent> {
             2 => Happens::Added { replica },
             _ => Happens::RollingUpdate { drain: after },
         });
-    (short(), happens, short()).prop_map(|(at, happens, start)| FleetEvent { at, happens, start })
+    (short(), happens, short()).prop_map(|(at, happens, start)| FleetEvent {
+        at,
+        happens,
+        start,
+        pool: None,
+    })
 }
 
 fn on_one_of(mut event: FleetEvent, replicas: u32) -> FleetEvent {

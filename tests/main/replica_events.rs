@@ -10,7 +10,7 @@ use tonnage::units::{ReplicaId, Span, Time, Tokens};
 use super::given::{With, call, play, record, setup, trace};
 
 fn at(seconds: u64, happens: Happens, start: u64) -> FleetEvent {
-    FleetEvent { at: Span::from_secs(seconds), happens, start: Span::from_secs(start) }
+    FleetEvent { at: Span::from_secs(seconds), happens, start: Span::from_secs(start), pool: None }
 }
 
 fn fleet(replicas: u32, router: RouterKind, events: Vec<FleetEvent>) -> Setup {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::config::litellm::{self, Environment, ProxyConfig};
 use crate::diag::{Error, Result, Warning};
-use crate::document::Document;
+use crate::document::{Document, MAX_SECONDS};
 use crate::trace::record::Name;
 use crate::units::{Bytes, ReplicaId, Span, Tokens};
 
@@ -55,8 +55,6 @@ const TOLD: [&str; 20] = [
 
 /// More pods, workers, slots, keys or connections than anybody has.
 const MANY: u64 = 1_000_000;
-/// A hundred years: a longer time is a slip.
-const MAX_SECONDS: f64 = 3.2e9;
 
 /// The gateway of a scenario.
 #[derive(Clone, Debug, PartialEq)]

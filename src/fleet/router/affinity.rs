@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
+use super::STREAMS;
 use crate::config::router::Pins;
 use crate::rng::{Purpose, Stream};
 use crate::units::{ReplicaId, Span, Time};
@@ -24,12 +25,12 @@ pub(super) struct PinTables {
 }
 
 impl PinTables {
-    pub(super) fn new(pins: &Pins, seed: u64) -> Self {
+    pub(super) fn new(pins: &Pins, seed: u64, pool: u64) -> Self {
         let tables = if pins.shared { 1 } else { pins.workers };
         let table = |_| PinTable { size: pins.size, ttl: pins.ttl, ..PinTable::default() };
         Self {
             tables: (0..tables).map(table).collect(),
-            worker: Stream::new(seed, Purpose::Router, WORKERS),
+            worker: Stream::new(seed, Purpose::Router, STREAMS * pool + WORKERS),
         }
     }
 
@@ -96,7 +97,7 @@ mod tests {
 
     fn pins(size: u64, workers: u64, shared: bool) -> PinTables {
         let ttl = Span::from_secs(3_600);
-        PinTables::new(&Pins { size, ttl, workers, shared }, 1)
+        PinTables::new(&Pins { size, ttl, workers, shared }, 1, 0)
     }
 
     /// The share of calls of sessions that find their pin, in random order.

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use comfy_table::Cell;
 
 use super::{
-    fleet_name, header, measured, percent, percent_or_dash, right, short, short_or_dash, table,
-    trust,
+    fleet_name, header, measured, percent, percent_or_dash, pools, right, short, short_or_dash,
+    table, trust,
 };
 use crate::sizing::capacity::{BEND, Capacity, Unit};
 use crate::sizing::case::Case;
@@ -55,7 +55,13 @@ fn tried(case: &Case, capacity: &Capacity, out: &mut dyn Write) -> io::Result<()
 fn answer(case: &Case, capacity: &Capacity, out: &mut dyn Write) -> io::Result<()> {
     let unit = capacity.unit;
     let fleet = capacity.tried.values().next().map(Fleet::figures);
-    let name = fleet.map_or(String::new(), |figures| fleet_name(figures.replicas, figures.gpus));
+    let name = fleet.map_or(String::new(), |figures| {
+        let name = fleet_name(figures.replicas, figures.gpus);
+        match figures.pools.is_empty() {
+            true => name,
+            false => format!("{name}, {},", pools::sizes(figures)),
+        }
+    });
     match capacity.carried {
         0 => writeln!(out, "Answer: {name} does not carry even {}.", with_unit(unit, 1))?,
         carried => {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use comfy_table::Cell;
 
 use super::{
-    fleet_name, formulas, grouped, header, measured, percent, percent_or_dash, right, short,
+    fleet_name, formulas, grouped, header, measured, percent, percent_or_dash, pools, right, short,
     short_or_dash, table, trust,
 };
 use crate::sizing::bands::{Band, Bands};
@@ -54,7 +54,7 @@ fn candidates(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
         let binding = fleet.binding();
         table.add_row([
             Cell::new(&candidate.name),
-            right(fleet.replicas.to_string()),
+            right(sizes(fleet)),
             right(offer.gpus.to_string()),
             right(offer.usd_per_hour.map_or("-".into(), |usd| format!("{usd:.2}"))),
             right(offer.usd_per_task.map_or("-".into(), |usd| format!("{usd:.4}"))),
@@ -98,12 +98,20 @@ fn offers(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
 pub(in crate::report) fn met(comparison: &Comparison) -> (Vec<String>, Vec<Offer>) {
     let fleets = comparison.sized.iter().flat_map(|candidate| {
         let met = candidate.search.tried.iter().filter(|fleet| fleet.met());
-        met.map(|fleet| (format!("{} x {}", fleet.replicas, candidate.name), Offer::of(fleet)))
+        met.map(|fleet| (format!("{} x {}", sizes(fleet), candidate.name), Offer::of(fleet)))
     });
     let mut fleets: Vec<(String, Offer)> = fleets.collect();
     let usd = |offer: &Offer| offer.usd_per_hour.unwrap_or(f64::INFINITY);
     fleets.sort_by(|a, b| usd(&a.1).total_cmp(&usd(&b.1)));
     fleets.into_iter().unzip()
+}
+
+/// Replicas of a fleet, those of its pools one by one: `2+3`.
+fn sizes(fleet: &Fleet) -> String {
+    match &fleet.figures().pools[..] {
+        [] => fleet.replicas.to_string(),
+        pools => pools.iter().map(|pool| pool.replicas.to_string()).collect::<Vec<_>>().join("+"),
+    }
 }
 
 /// A column per simulated fleet, so that the table stays narrow whatever the targets are.
@@ -118,6 +126,10 @@ fn tried(case: &Case, search: &Search, out: &mut dyn Write) -> io::Result<()> {
         cells.extend(fleets().map(|fleet| right(value(fleet))));
         table.add_row(cells);
     };
+    for (number, pool) in case.scenario.pools.iter().enumerate() {
+        let replicas = |fleet: &Fleet| fleet.figures().pools[number].replicas.to_string();
+        row(&format!("in {}", pool.name), &replicas);
+    }
     row("GPUs", &|fleet| fleet.figures().gpus.to_string());
     if case.scenario.gateway.is_some() {
         row("gateway replicas", &|fleet| fleet.pods.map_or("-".into(), |pods| pods.to_string()));
@@ -154,13 +166,10 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         1 => String::new(),
         seeds => format!(" under each of {seeds} seeds"),
     };
-    let name = fleet_name(figures.replicas, figures.gpus);
-    match best.pods {
-        Some(pods) => {
-            writeln!(out, "Answer: {name} behind {} meet every target{seeds}.", pods_name(pods))?;
-        }
-        None => writeln!(out, "Answer: {name} meets every target{seeds}.")?,
-    }
+    let name = named(best);
+    let behind = best.pods.map_or(String::new(), |pods| format!(" behind {}", pods_name(pods)));
+    let meet = if figures.replicas == 1 { "meets" } else { "meet" };
+    writeln!(out, "Answer: {name}{behind} {meet} every target{seeds}.")?;
     if let Some(position) = best.binding() {
         let (target, verdict) = (&case.targets[position], best.verdict(position));
         let margin = percent_or_dash(verdict.margin);
@@ -168,6 +177,7 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  binding      {target}: {value}, a margin of {margin}")?;
     }
     match best.replicas.checked_sub(1).and_then(|below| search.of_size(below)) {
+        _ if search.pools.is_some() => pool_neighbours(case, search, out)?,
         Some(below) => {
             let name = fleet_name(below.replicas, below.figures().gpus);
             writeln!(out, "  one less     {name} fails: {}", missed(case, below))?;
@@ -185,7 +195,11 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         gateway(case, pods, out)?;
     }
     bands(sized.bands.as_ref(), out)?;
-    if let Some(above) = search.of_size(best.replicas + 1).filter(|above| above.met()) {
+    let above = match search.pools {
+        None => search.of_size(best.replicas + 1),
+        Some(_) => None,
+    };
+    if let Some(above) = above.filter(|above| above.met()) {
         let figures = above.figures();
         let name = fleet_name(above.replicas, figures.gpus);
         let cost = figures.cost.as_ref();
@@ -208,6 +222,54 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     writeln!(out)
+}
+
+/// A fleet with the sizes of its pools, if it has any.
+fn named(fleet: &Fleet) -> String {
+    let figures = fleet.figures();
+    let name = fleet_name(figures.replicas, figures.gpus);
+    match figures.pools.is_empty() {
+        true => name,
+        false => format!("{name}, {},", pools::sizes(figures)),
+    }
+}
+
+/// The answer with one replica less, and one more, in each pool.
+fn pool_neighbours(case: &Case, search: &Search, out: &mut dyn Write) -> io::Result<()> {
+    let Some(found) = &search.pools else { return Ok(()) };
+    let pool_name = |pool: usize| &case.scenario.pools[pool].name;
+    for (pool, fleet) in found.neighbours(-1) {
+        let name = pool_name(pool);
+        match fleet {
+            Some(fleet) => {
+                let missed = missed(case, fleet);
+                writeln!(out, "  one less     in {name} fails: {missed}")?;
+            }
+            None => writeln!(out, "  one less     in {name} there is none: a pool has one")?,
+        }
+    }
+    for sizes in found.failing_above_answer() {
+        let sizes = sizes.iter().map(u32::to_string).collect::<Vec<_>>().join("+");
+        writeln!(
+            out,
+            "  NOT MONOTONE {sizes} replicas fail although fewer in each pool pass: the sizes do \
+             not decide alone; try other seeds"
+        )?;
+    }
+    for (pool, fleet) in found.neighbours(1) {
+        let Some(fleet) = fleet.filter(|fleet| fleet.met()) else { continue };
+        let cost = fleet.figures().cost.as_ref();
+        let cost =
+            cost.map_or(String::new(), |cost| format!(", {:.2} USD an hour", cost.usd_per_hour));
+        writeln!(
+            out,
+            "  N+1          {} in {} meets every target{cost}: with one of them lost or in \
+             maintenance the answer is left",
+            fleet.figures().pools[pool].replicas,
+            pool_name(pool),
+        )?;
+    }
+    Ok(())
 }
 
 /// The targets that a fleet misses, with their figures.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Case, OPEN_LOOP, check_models, read_targets};
+use super::{Case, OPEN_LOOP, check_models, pools, read_targets};
 use crate::config::autoscale::Scaling;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, LoadKind, Scenario};
@@ -38,7 +38,8 @@ impl Kinds {
 
 /// What a session that is alone on a replica depends on: not on the fleet, the load or the seed.
 fn alone(setup: &Setup) -> Setup {
-    let load = Load { kind: LoadKind::Trace, pause_median: Span::ZERO, pause_sigma: 0.0 };
+    let load =
+        Load { kind: LoadKind::Trace, pause_median: Span::ZERO, pause_sigma: 0.0, office: None };
     Setup {
         replicas: 1,
         gateway: None,
@@ -46,6 +47,7 @@ fn alone(setup: &Setup) -> Setup {
         router: RouterKind::SessionAffinity,
         routing: Routing::default(),
         events: Vec::new(),
+        pools: Vec::new(),
         limits: Limits::default(),
         client: Client { max_retries: 0, retry_base: Span::ZERO, retry_max: Span::ZERO },
         load,
@@ -71,6 +73,8 @@ impl Case {
         }
         let calls = trace.sessions.iter().flat_map(|session| &session.calls);
         check_models(&scenario, calls.map(|call| &*call.model).collect())?;
+        pools::check_names(&scenario, &self.workload.names)?;
+        pools::check_homes(&scenario, &self.workload)?;
         let setup = Setup { every_step: self.setup.every_step, ..Setup::of(&scenario)? };
         let of_trace = self.notes.iter().filter(|note| *note != OPEN_LOOP).cloned();
         let open_loop = scenario.open_loop.then(|| OPEN_LOOP.to_owned());

@@ -15,7 +15,7 @@ use crate::trace::record::Name;
 use crate::units::Span;
 
 /// Nanoseconds to seconds, and billionths of a ratio to the ratio.
-const NANO: f64 = 1e9;
+pub(super) const NANO: f64 = 1e9;
 /// Picoseconds to seconds.
 const PICO: f64 = 1e12;
 
@@ -55,7 +55,7 @@ pub(super) fn admission(tally: &Tally) -> Admission {
 }
 
 /// What is known of samples that are `scale` to one of the unit.
-fn percentiles(samples: &Samples, scale: f64) -> Option<Percentiles> {
+pub(super) fn percentiles(samples: &Samples, scale: f64) -> Option<Percentiles> {
     let at = |p| samples.quantile(p).map(|value| value / scale);
     Some(Percentiles {
         n: samples.count(),

@@ -24,6 +24,8 @@ pub enum Filter {
     Model(String),
     /// `[segment=turn_boundary]`
     Segment(Segment),
+    /// `[pool=agents]`: calls of this pool, whichever served them.
+    Pool(String),
 }
 
 /// Where in its session a call stands, for hit rates that would hide each other in a mean.
@@ -75,7 +77,7 @@ impl Segment {
 }
 
 /// The keys that may stand before `=`.
-pub(super) const KEYS: [&str; 4] = ["profile", "tenant", "model", "segment"];
+pub(super) const KEYS: [&str; 5] = ["profile", "tenant", "model", "segment", "pool"];
 
 impl Filter {
     /// Why this filter makes no sense with that metric, if it does not.
@@ -91,6 +93,10 @@ impl Filter {
             }
             Self::Segment(_) => {
                 (metric.is_of_calls(), "a segment", "it goes with metrics of single calls")
+            }
+            Self::Pool(_) => {
+                let why = "a session may use several; it goes with metrics of single calls";
+                (metric.is_of_calls(), "a pool", why)
             }
         };
         (!fits).then(|| format!("{kind} does not narrow `{metric}`: {why}"))
@@ -112,6 +118,7 @@ impl fmt::Display for Filter {
             Self::Tenant(name) => write!(f, "tenant={name}"),
             Self::Model(name) => write!(f, "model={name}"),
             Self::Segment(segment) => write!(f, "segment={}", segment.name()),
+            Self::Pool(name) => write!(f, "pool={name}"),
         }
     }
 }

@@ -128,6 +128,7 @@ impl<'a> Parser<'a> {
             "profile" => Filter::Profile(name),
             "tenant" => Filter::Tenant(name),
             "model" => Filter::Model(name),
+            "pool" => Filter::Pool(name),
             _ => match Segment::named(&name) {
                 Some(segment) => Filter::Segment(segment),
                 None => {
@@ -145,7 +146,7 @@ impl<'a> Parser<'a> {
         }
         let Some(dash) = inside.text.find('-') else {
             let allowed = "a prompt band such as `64k-128k` or `128k+`, or one of profile=, \
-                           tenant=, model=, segment=";
+                           tenant=, model=, segment=, pool=";
             return Err(self.found(inside, allowed));
         };
         let (low, high) = (inside.part(0, dash), inside.part(dash + 1, inside.text.len()));

@@ -243,6 +243,7 @@ fn filter(metric: Metric) -> impl Strategy<Value = Option<Filter>> {
         name.prop_map(Filter::Profile),
         name.prop_map(Filter::Tenant),
         name.prop_map(Filter::Model),
+        name.prop_map(Filter::Pool),
         proptest::sample::select(&Segment::ALL).prop_map(Filter::Segment),
     ];
     proptest::option::of(filters)

@@ -73,6 +73,7 @@ pub fn of_cell(
         trace: None,
         targets: Vec::new(),
         target_places: Vec::new(),
+        pool_places: Vec::new(),
         max_replicas: 0,
         seeds: 0,
         step_time_band: 0.0,

@@ -299,6 +299,8 @@ mod tests {
             session: 0,
             call: 0,
             replica: None,
+            pool: 0,
+            served_by: 0,
             dispatched: Time(10),
             sent: Time(10),
             queued: Time(12),

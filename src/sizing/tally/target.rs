@@ -1,5 +1,6 @@
 //! How far one target is met, told exactly although percentiles are not.
 
+use crate::config::pools::Pool;
 use crate::diag::{Error, Result};
 use crate::fleet::observer::About;
 use crate::fleet::workload::{Class, Names};
@@ -30,6 +31,14 @@ pub(super) struct TargetTally {
 }
 
 impl TargetTally {
+    /// Says which pools there are, by number.
+    pub(super) fn know_pools(&mut self, pools: &[Pool]) {
+        if let Some(Filter::Pool(name)) = &self.slo.filter {
+            let place = pools.iter().position(|pool| pool.name == *name);
+            self.number = place.map(|place| place as u32);
+        }
+    }
+
     pub(super) fn new(slo: &Slo) -> Self {
         Self {
             slo: slo.clone(),
@@ -140,6 +149,7 @@ impl TargetTally {
             Some(Filter::Tenant(_)) => self.is_named(class.tenant, &names.tenants),
             Some(Filter::Model(_)) => self.is_named(class.model, &names.models),
             Some(Filter::Segment(segment)) => call.place.is(place_of(*segment)),
+            Some(Filter::Pool(_)) => self.number == Some(call.pool.into()),
         }
     }
 

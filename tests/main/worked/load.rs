@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tonnage::config::scenario::{Load, LoadKind, Scenario};
+use tonnage::config::load::{Load, LoadKind, Office};
+use tonnage::config::scenario::Scenario;
 use tonnage::fleet::population::{Population, Start};
 use tonnage::fleet::workload::Workload;
 use tonnage::fleet::{Run, Setup};
@@ -180,6 +181,37 @@ fn who_plays_what_does_not_depend_on_how_fast_the_fleet_is() {
         turns.iter().flatten().filter(|told| told.2 == 1).map(|told| told.1).collect();
     first_pass.sort_unstable();
     assert_eq!(first_pass, [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn people_begin_sessions_in_office_hours_and_arrive_anew_on_every_working_day() {
+    const HOUR: u64 = 3_600;
+    let office = Office { hours: Span::from_secs(8 * HOUR), days: 2, ramp: Span::from_secs(HOUR) };
+    let setup = Setup {
+        load: Load { office: Some(office), ..load(FIVE) },
+        window: Some(Span::from_secs(8 * 24 * HOUR)),
+        ..setup()
+    };
+    // Sessions of 1,000 s, pauses of 50 s.
+    let run = play(&setup, &trace(vec![(0, vec![lasting(1_000)])]));
+    let begun: Vec<Time> = run.records.calls.iter().map(|call| call.dispatched).collect();
+    assert!(begun.iter().all(|at| office.is_open(*at)));
+    let per_person_and_day = 8 * HOUR / 1_050;
+    // The first two days of the first week and the first one of the second.
+    for day in [0, 1, 7] {
+        let from = Time::ZERO + Span::from_secs(day * 24 * HOUR);
+        let of_day = begun.iter().filter(|at| (from..from + office.hours).contains(*at));
+        let starts: Vec<Time> = of_day.copied().collect();
+        let (least, most) = (5 * (per_person_and_day - 4), 5 * (per_person_and_day + 1));
+        assert!((least..=most).contains(&(starts.len() as u64)), "day {day}: {}", starts.len());
+        let arrived = starts.iter().filter(|at| **at < from + Span::from_secs(1_050)).count();
+        assert!(arrived < 5, "they do not all come at once");
+    }
+    let on_other_days =
+        begun.iter().filter(|at| (2..7).contains(&(at.0 / (24 * HOUR * 1_000_000_000))));
+    assert_eq!(on_other_days.count(), 0);
+    // What has begun goes on after hours.
+    assert!(run.records.calls.iter().any(|call| !office.is_open(call.ended)));
 }
 
 #[test]
