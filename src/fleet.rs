@@ -31,6 +31,8 @@ mod tournament;
 pub mod workload;
 mod world;
 
+pub use gate_use::GatewayUse;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -49,8 +51,7 @@ use crate::engine::plain::PlainEngine;
 use crate::engine::ranks::RankGroup;
 use crate::engine::step_time::StepCost;
 use crate::observe::burst::Burst;
-use crate::observe::gateway::GatewayUse;
-use crate::observe::members::ScalingUse;
+use crate::observe::members::{ReplicaChange, ScalingUse};
 use crate::observe::records::{CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};
 use crate::units::{Span, Time};
@@ -127,10 +128,14 @@ pub struct Run<O = Records> {
     pub cut_off: CutOff,
     /// What each replica did inside the window.
     pub replicas: Vec<ReplicaUse>,
+    /// Replicas of the fleet as it began; behind them are those that an autoscaler started.
+    pub replicas_at_start: u32,
     /// What the gateway did inside the window, if there is one.
     pub gateway: Option<GatewayUse>,
     /// What autoscalers did.
     pub scaling: ScalingUse,
+    /// What became of replicas that came or went, in order, warm-up included.
+    pub changes: Vec<ReplicaChange>,
     /// The measured window; a run that ends by itself ends it with its last event.
     pub window: Window,
     /// What there is in the trace, as far as it was read.
@@ -170,8 +175,10 @@ impl<A, B> Run<(A, B)> {
             records,
             cut_off: self.cut_off,
             replicas: self.replicas,
+            replicas_at_start: self.replicas_at_start,
             gateway: self.gateway,
             scaling: self.scaling,
+            changes: self.changes,
             window: self.window,
             counts: self.counts,
             names: self.names,

@@ -126,7 +126,11 @@ impl Args {
         stop_on_interrupt(progress);
         let label = format!("{replicas} replicas");
         let hits = (!self.plot.is_empty()).then(HitsOverTime::default);
-        let observer = (case.tally(), (rows, (scrape, hits)));
+        let tally = match case.scenario.bootstrap {
+            Some(true) => case.tally().keeping(),
+            _ => case.tally(),
+        };
+        let observer = (tally, (rows, (scrape, hits)));
         let Some(run) = with_progress(extent, &label, progress, || play(observer))? else {
             return Ok(None);
         };
@@ -154,12 +158,15 @@ impl Args {
 /// The run over time.
 fn drawn<O>(case: &Case, run: &Run<O>, hits: HitsOverTime) -> Figure {
     let (scenario, engine) = (&case.scenario, &case.setup.engine);
+    let scaled = if run.scaling.replicas.is_some() { " at the start" } else { "" };
     let replicas = match scenario.replicas {
-        1 => "one replica".to_owned(),
-        replicas => format!("{replicas} replicas, {}", scenario.router_name()),
+        1 if scaled.is_empty() => "one replica".to_owned(),
+        1 => format!("one replica{scaled}, {}", scenario.router_name()),
+        replicas => format!("{replicas} replicas{scaled}, {}", scenario.router_name()),
     };
     let subtitle = format!("{}: {replicas}", scenario.name);
-    Figure::of_run(run, hits, engine.usable_blocks().unwrap_or(Blocks::ZERO), subtitle)
+    let blocks = engine.usable_blocks().unwrap_or(Blocks::ZERO);
+    Figure::of_run(run, hits, (scenario.replicas, blocks), subtitle)
 }
 
 /// Has the first Ctrl-C stop the simulation where it is, and the second the program.

@@ -12,7 +12,7 @@ use super::session::Play;
 use super::workload::{BasePlan, SessionPlan};
 use super::world::{Event, InFlight, Stage, World};
 use crate::engine::Engine;
-use crate::observe::records::{CallOutcome, CallRecord};
+use crate::observe::records::{CallOutcome, CallRecord, Missed};
 use crate::trace::lineage::Path;
 use crate::units::{RequestId, Time, Tokens};
 
@@ -111,6 +111,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             pool,
             served_by: pool,
             dispatched: now,
+            asked: now,
             sent: now,
             queued: now,
             scheduled: now,
@@ -120,6 +121,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             prompt: fit.prompt,
             cached: Tokens::ZERO,
             ceiling: Tokens::ZERO,
+            missed: Missed::default(),
             output: Tokens::ZERO,
             prefilled: Tokens::ZERO,
             preemptions: 0,
@@ -141,6 +143,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             sent: Sent::default(),
             stage: Stage::Client,
             attempt: 0,
+            ask: 0,
         };
         if let Some(request) = self.free_requests.pop() {
             self.in_flight[request.index()] = in_flight;

@@ -23,6 +23,8 @@ pub struct Content {
     of_model: FxHashMap<(SegmentId, u32), SegmentId>,
     /// The position up to which some replica has computed a shared segment.
     computed: FxHashMap<SegmentId, Tokens>,
+    /// How far each process has.
+    by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
     /// Segments that sessions have for themselves.
     own: u32,
     /// What other parts of the fleet must know, where only a part of it is simulated here.
@@ -82,6 +84,19 @@ impl Told {
     }
 }
 
+/// A process of a replica: one that was restarted is another, with an empty cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessId(pub u32);
+
+/// How far a process has computed a segment, or a context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// By calls that were admitted.
+    pub begun: u32,
+    /// By calls that have ended.
+    pub done: u32,
+}
+
 /// What one session has for itself: segments with numbers in a row.
 #[derive(Debug, Default)]
 pub struct OwnContent {
@@ -89,6 +104,8 @@ pub struct OwnContent {
     segments: Vec<Segment>,
     /// By segment and model, as in [`Content`].
     of_model: FxHashMap<(SegmentId, u32), SegmentId>,
+    /// By segment and process, as in [`Content`].
+    by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
 }
 
 /// A segment of one session.
@@ -154,6 +171,7 @@ impl Content {
         own.first = self.segments;
         own.segments.clear();
         own.of_model.clear();
+        own.by_process.clear();
         let all = self.own.checked_add(segments).filter(|all| *all <= OWN_SEGMENTS_MAX);
         self.own = all.unwrap_or(self.own);
         self.segments = self.segments.saturating_add(segments);
@@ -166,6 +184,7 @@ impl Content {
         self.contexts.clear();
         self.of_model.clear();
         self.computed.clear();
+        self.by_process.clear();
     }
 
     /// Keeps what other parts of the fleet must know.
@@ -318,5 +337,53 @@ impl Content {
                 break;
             }
         }
+    }
+
+    /// A process begins to compute the first `upto` tokens of a context, or has done so.
+    pub fn reach(
+        &mut self,
+        own: &mut OwnContent,
+        path: &Path,
+        upto: Tokens,
+        process: ProcessId,
+        is_done: bool,
+    ) {
+        for run in path.runs() {
+            let key = (run.segment, process);
+            let reach = match own.of(run.segment) {
+                Some(_) => own.by_process.entry(key).or_default(),
+                None => self.by_process.entry(key).or_default(),
+            };
+            let end = small(run.end.min(upto));
+            reach.begun = reach.begun.max(end);
+            if is_done {
+                reach.done = reach.done.max(end);
+            }
+            if run.end >= upto {
+                break;
+            }
+        }
+    }
+
+    /// Leading tokens of a context that a process has begun to compute, and that it has computed.
+    #[must_use]
+    pub fn reached(&self, own: &OwnContent, path: &Path, process: ProcessId) -> Reach {
+        let upto = |part: fn(&Reach) -> u32| {
+            let mut start = 0;
+            for run in path.runs() {
+                let key = (run.segment, process);
+                let reach = match own.of(run.segment) {
+                    Some(_) => own.by_process.get(&key),
+                    None => self.by_process.get(&key),
+                };
+                let upto = reach.map_or(0, part);
+                if upto < small(run.end) {
+                    return upto.max(start);
+                }
+                start = small(run.end);
+            }
+            start
+        };
+        Reach { begun: upto(|reach| reach.begun), done: upto(|reach| reach.done) }
     }
 }

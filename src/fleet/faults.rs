@@ -1,4 +1,5 @@
-//! Replicas that are lost, drained, added or updated while the fleet runs.
+//! Replicas that are lost, drained, added or updated while the fleet runs, and stores of the
+//! gateway that are out of order.
 //!
 //! A replica that is gone takes its cache with it. Its calls fail, and the client asks again, by
 //! its own rule, wherever the router sends it then. A replica that is drained gets no new calls;
@@ -10,7 +11,9 @@ use super::world::{Event, InFlight, Stage, World};
 use crate::config::faults::{FleetEvent, Happens};
 use crate::config::pools::firsts;
 use crate::engine::Engine;
+use crate::gateway::breaker::Health;
 use crate::gateway::cooldown::Failure;
+use crate::observe::members::{Became, ReplicaChange};
 use crate::units::{ReplicaId, RequestId, Span, Time};
 
 /// What is going on with replicas.
@@ -18,6 +21,8 @@ use crate::units::{ReplicaId, RequestId, Span, Time};
 pub(super) struct Faults {
     states: Vec<State>,
     rolling: Option<Rolling>,
+    /// What became of replicas, in order.
+    pub(super) changes: Vec<ReplicaChange>,
 }
 
 /// One replica.
@@ -70,7 +75,7 @@ impl Faults {
                 state.phase = Phase::Down;
             }
         }
-        Self { states, rolling: None }
+        Self { states, rolling: None, changes: Vec::new() }
     }
 
     /// Replicas that are not there from the start.
@@ -96,6 +101,11 @@ impl Faults {
         state.changes
     }
 
+    /// Keeps for whoever draws the run what became of a replica.
+    fn note(&mut self, at: Time, replica: ReplicaId, became: Became) {
+        self.changes.push(ReplicaChange { at, replica, became });
+    }
+
     /// Whether a replica takes calls.
     pub(super) fn is_up(&self, replica: ReplicaId) -> bool {
         self.states.get(replica.index()).is_some_and(|state| state.phase == Phase::Up)
@@ -116,7 +126,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             }
             Happens::Drained { replica, restart } => {
                 let ready = restart.map(|restart| restart + start);
-                self.drain(now, ReplicaId(replica), ready);
+                self.drain(now, ReplicaId(replica), ready, Became::Drained);
             }
             Happens::Added { replica } => {
                 let replica = ReplicaId(replica);
@@ -132,7 +142,31 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 self.faults.rolling = Some(Rolling { current: None, next, until, start, drain });
                 self.roll_on(now);
             }
+            Happens::RedisOutage { lasts, silent } => {
+                let health = if silent { Health::Silent } else { Health::Refuses };
+                self.tell_gateway(now, |gateway, _| gateway.set_redis(health));
+                self.comes_back(now, number, lasts);
+            }
+            Happens::DatabaseSlow { lasts, thousandths } => {
+                self.tell_gateway(now, |gateway, _| gateway.slow_database(thousandths));
+                self.comes_back(now, number, lasts);
+            }
         }
+    }
+
+    fn comes_back(&mut self, now: Time, number: u32, lasts: Option<Span>) {
+        if let Some(lasts) = lasts {
+            self.push(now + lasts, Event::StoreBack { number });
+        }
+    }
+
+    /// A store of the gateway is as it was before the event of this number.
+    pub(super) fn store_back(&mut self, now: Time, number: u32) {
+        let what = self.setup.events[number as usize].happens;
+        self.tell_gateway(now, |gateway, _| match what {
+            Happens::DatabaseSlow { .. } => gateway.slow_database(1_000),
+            _ => gateway.set_redis(Health::Up),
+        });
     }
 
     /// The first replica of a pool, and the one behind its last.
@@ -153,6 +187,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             return;
         }
         self.faults.change(replica, Phase::Up);
+        self.faults.note(now, replica, Became::Up);
         self.router.joins(replica);
         self.replicas[replica.index()].usage.comes(now);
         if let Some(gate) = &mut self.gate {
@@ -164,8 +199,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// A replica is gone, now. It takes calls again after `ready`, if it does.
     fn lose(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) {
-        if self.faults.phase(replica) == Phase::Down {
-            return;
+        match self.faults.phase(replica) {
+            Phase::Up => self.faults.note(now, replica, Became::Lost),
+            // Its time to drain is over.
+            Phase::Draining(_) => {}
+            Phase::Down => return,
         }
         self.faults.change(replica, Phase::Down);
         self.router.leaves(replica);
@@ -188,11 +226,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// Its process is gone: another would begin with an empty cache.
     fn replace(&mut self, now: Time, replica: ReplicaId) {
-        let engine = (self.new_engine)();
+        let (engine, process) = ((self.new_engine)(), self.new_process());
         let state = &mut self.replicas[replica.index()];
         state.settle(now);
         let before = std::mem::replace(&mut state.engine, engine);
-        state.server = ApiServer::default();
+        (state.server, state.process) = (ApiServer::default(), process);
         self.gone.push(before.metrics());
         self.agenda.set(replica, None);
     }
@@ -213,10 +251,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     /// A replica gets no new calls.
-    fn drain(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) -> u32 {
+    fn drain(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>, became: Became) -> u32 {
         if self.faults.phase(replica) != Phase::Up {
             return 0;
         }
+        self.faults.note(now, replica, became);
         let change = self.faults.change(replica, Phase::Draining(ready));
         self.router.leaves(replica);
         self.count_replicas(now);
@@ -227,7 +266,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     /// A replica gets no new calls and is not started again, whatever it was to do.
     pub(super) fn drain_for_good(&mut self, now: Time, replica: ReplicaId) -> Gone {
         match self.faults.phase(replica) {
-            Phase::Up => drop(self.drain(now, replica, None)),
+            Phase::Up => drop(self.drain(now, replica, None, Became::ScaledIn)),
             Phase::Draining(_) => {
                 self.faults.states[replica.index()].phase = Phase::Draining(None);
             }
@@ -288,7 +327,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let replica = ReplicaId(next);
         (rolling.current, rolling.next) = (Some(replica), next + 1);
         self.faults.rolling = Some(rolling);
-        let change = self.drain(now, replica, Some(rolling.start));
+        let change = self.drain(now, replica, Some(rolling.start), Became::Updated);
         if let Some(most) = rolling.drain {
             self.push(now + most, Event::DrainEnds { replica, change });
         }

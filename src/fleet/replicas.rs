@@ -1,12 +1,14 @@
 //! The replicas' side: calls are queued, engines take their steps, effects are recorded.
 
+use super::content::{Content, OwnContent};
 use super::observer::Observer;
 use super::world::{Event, InFlight, Replica, Stage, World};
 use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
 use crate::gateway::cooldown::Failure;
-use crate::observe::records::{CallOutcome, CallRecord};
+use crate::observe::records::{CallOutcome, CallRecord, Missed};
 use crate::observe::replica::{ReplicaUse, StepUse};
+use crate::trace::lineage::Path;
 use crate::units::{Blocks, CallId, ReplicaId, RequestId, Span, Time, Tokens};
 
 impl<E: Engine, O: Observer> World<'_, E, O> {
@@ -100,7 +102,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         match effect {
             Effect::Admitted { request, cached, resumed } => {
                 if !resumed {
-                    self.first_admission(now, request, cached);
+                    self.first_admission(now, replica, request, cached);
                 }
             }
             Effect::Preempted { request, lost } => {
@@ -109,9 +111,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 record.lost += lost;
             }
             Effect::FirstToken { request } => {
-                let InFlight { record, sent, stage, .. } = &mut self.in_flight[request.index()];
+                let InFlight { record, sent, stage, ask, .. } =
+                    &mut self.in_flight[request.index()];
                 record.first_token = now;
-                *stage = Stage::Streaming;
+                (*stage, *ask) = (Stage::Streaming, 0);
                 let prompt = record.prompt;
                 self.router.prefilled(replica, sent);
                 self.replicas[replica.index()].server.first_token(prompt);
@@ -138,6 +141,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 };
                 let own = &mut self.plays[*play as usize].own;
                 self.content.compute(own, &path, computed);
+                if !self.is_alone {
+                    let process = self.replicas[replica.index()].process;
+                    self.content.reach(own, &path, computed, process, true);
+                }
                 self.replicas[replica.index()].server.finished();
                 let at = now + self.setup.api.after_last_token(output);
                 self.push(
@@ -155,7 +162,13 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
     }
 
-    fn first_admission(&mut self, now: Time, request: RequestId, cached: Tokens) {
+    fn first_admission(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        request: RequestId,
+        cached: Tokens,
+    ) {
         let InFlight { record, play, path, burst, stage, .. } =
             &mut self.in_flight[request.index()];
         record.scheduled = now;
@@ -168,6 +181,19 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         self.content.asked(own, path, known, (record.play, record.call));
         record.ceiling = ceiling(record, known, block_size);
         self.content.compute(own, path, record.prompt);
+        if self.is_alone {
+            return;
+        }
+        if cached < record.ceiling {
+            let processes =
+                Processes { of: &self.replicas, at: replica, gone: !self.gone.is_empty() };
+            let has_cache = self.setup.engine.enable_prefix_caching;
+            let blocks = has_cache.then_some(block_size);
+            let until = record.ceiling;
+            record.missed = processes.missed(&self.content, own, path, (cached, until), blocks);
+        }
+        let process = self.replicas[replica.index()].process;
+        self.content.reach(own, path, record.prompt, process, false);
     }
 
     /// Tells of what engines have begun before the end of the run and not told yet.
@@ -181,6 +207,51 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 pub(super) fn ceiling(call: &CallRecord, computed: Tokens, block_size: u64) -> Tokens {
     let known = computed.min(call.prompt - Tokens(1));
     known.blocks_floor(block_size).tokens(block_size).max(call.cached)
+}
+
+/// The processes of a fleet at the admission of a call by one of them.
+struct Processes<'a, E> {
+    of: &'a [Replica<E>],
+    at: ReplicaId,
+    /// Whether any process has ended.
+    gone: bool,
+}
+
+impl<E> Processes<'_, E> {
+    /// Why so much of a prompt that the fleet had computed is not in the cache. `blocks` is the
+    /// length of a block; none without a cache.
+    fn missed(
+        &self,
+        content: &Content,
+        own: &OwnContent,
+        path: &Path,
+        (cached, until): (Tokens, Tokens),
+        blocks: Option<u64>,
+    ) -> Missed {
+        let (cached, until) = (cached.0 as u32, until.0 as u32);
+        let Some(block_size) = blocks else {
+            return Missed { uncached: until - cached, ..Missed::default() };
+        };
+        // Less than a block is in no cache.
+        let whole = |upto: u32| upto - upto % block_size as u32;
+        let at = cached;
+        let here = content.reached(own, path, self.of[self.at.index()].process);
+        let done = whole(here.done).clamp(at, until);
+        let begun = whole(here.begun).clamp(done, until);
+        let living = if self.gone {
+            let reach = self.of.iter().map(|other| content.reached(own, path, other.process).begun);
+            whole(reach.max().unwrap_or(0)).clamp(begun, until)
+        } else {
+            until
+        };
+        Missed {
+            evicted: done - at,
+            under_way: begun - done,
+            elsewhere: living - begun,
+            gone: until - living,
+            uncached: 0,
+        }
+    }
 }
 
 impl<E: Engine> Replica<E> {

@@ -27,8 +27,8 @@ use super::workload::{ContextPlan, Names};
 use super::world::{Done, World, measured};
 use super::{Progress, Run, Setup};
 use crate::config::autoscale::Scaling;
-use crate::config::load::LoadKind;
 use crate::config::router::RouterKind;
+use crate::config::scenario::LoadKind;
 use crate::engine::Engine;
 use crate::observe::members::ScalingUse;
 use crate::observe::replica::Window;
@@ -67,15 +67,15 @@ impl Sizes {
 #[must_use]
 pub fn why_together(setup: &Setup) -> Option<&'static str> {
     // Every part is looked at, so that a new one is, too.
-    let Setup { replicas, pools, gateway, scaling, router, routing, events, load, .. } = setup;
+    let Setup { replicas, gateway, scaling, pools, router, routing, events, load, .. } = setup;
     if *replicas < 2 {
         Some("there is one replica")
-    } else if !pools.is_empty() {
-        Some("a session may have calls in several pools")
     } else if gateway.is_some() {
         Some("the gateway sees all replicas")
     } else if *scaling != Scaling::default() {
         Some("the autoscaler sees all replicas")
+    } else if !pools.is_empty() {
+        Some("calls of a session may go to several pools")
     } else if !events.is_empty() {
         Some("events move sessions from one replica to others")
     } else if load.kind != LoadKind::Trace {
@@ -312,9 +312,11 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
             counts: self.pins.arrivals.counts,
             cut_off: all.cut_off,
             burst: self.teller.burst.finish(window.until),
+            replicas_at_start: all.replicas.len() as u32,
             replicas: all.replicas,
             gateway: None,
             scaling: ScalingUse::default(),
+            changes: Vec::new(),
             records: self.teller.observer,
             names: self.pins.arrivals.names.into_owned(),
             window,

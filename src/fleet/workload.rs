@@ -4,7 +4,7 @@
 //! A [`Planner`] makes them one by one, so that a trace need not be held; a [`Workload`] holds all
 //! of them, is made once and shared by every run over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
@@ -312,6 +312,15 @@ impl BasePlan {
 }
 
 impl Workload {
+    /// The served models that calls ask for, those apart that had failed when they were recorded.
+    pub fn asked_models(&self) -> impl Iterator<Item = &str> {
+        let classes = self.sessions.iter().flat_map(|session| &session.classes);
+        let asked: BTreeSet<u32> =
+            classes.filter(|class| !class.failed).map(|class| class.model).collect();
+        let name = |model: u32| self.names.models.get(model as usize).map(Name::as_ref);
+        asked.into_iter().filter_map(name)
+    }
+
     /// Makes a checked trace ready. `models` maps the trace's model groups to served models; a
     /// group that is not in it is a served model of its own.
     #[must_use]

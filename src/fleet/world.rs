@@ -7,7 +7,7 @@ use super::admission::ApiServer;
 use super::agenda::{self, Agenda};
 use super::alone::AloneTimes;
 use super::arrivals::{Arrivals, Failure, Next, Sessions};
-use super::content::Content;
+use super::content::{Content, ProcessId};
 use super::faults::Faults;
 use super::gate::Gate;
 use super::observer::{About, Observer};
@@ -46,6 +46,8 @@ pub(super) enum Event {
     Answered { request: RequestId, attempt: u32 },
     /// A client has the whole answer.
     Ended { request: RequestId },
+    /// A client loses patience with a request that has shown no sign of life.
+    HangUp { request: RequestId, ask: u32 },
     /// The gateway does something by itself.
     Gateway,
     /// The autoscaler of the gateway's pods looks at its metrics.
@@ -58,6 +60,8 @@ pub(super) enum Event {
     KillPod { pod: u32 },
     /// Something planned happens to the fleet.
     Happens { number: u32 },
+    /// A store of the gateway that was out of order is as it was.
+    StoreBack { number: u32 },
     /// A replica takes calls, unless something else has happened to it.
     Ready { replica: ReplicaId, change: u32 },
     /// A replica has had its time to drain.
@@ -74,7 +78,9 @@ impl Event {
                 | Self::ScaleReplicas
                 | Self::PodReady { .. }
                 | Self::KillPod { .. }
+                | Self::HangUp { .. }
                 | Self::Happens { .. }
+                | Self::StoreBack { .. }
                 | Self::Ready { .. }
                 | Self::DrainEnds { .. }
         )
@@ -120,12 +126,15 @@ pub(super) struct InFlight {
     pub(super) stage: Stage,
     /// Tells one way into a queue from another.
     pub(super) attempt: u32,
+    /// The request of its client that has shown no sign of life yet; zero once it has, or is over.
+    pub(super) ask: u32,
 }
 
 /// One replica: an engine behind its API server.
 #[derive(Debug)]
 pub(super) struct Replica<E> {
     pub(super) engine: E,
+    pub(super) process: ProcessId,
     pub(super) server: ApiServer,
     pub(super) usage: ReplicaUse,
 }
@@ -157,6 +166,8 @@ pub(super) struct World<'a, E, O> {
     standing: usize,
     /// What engines counted whose process is gone.
     pub(super) gone: Vec<EngineMetrics>,
+    /// Processes so far.
+    processes: u32,
     pub(super) attempts: u32,
     pub(super) replicas: Vec<Replica<E>>,
     pub(super) content: Content,
@@ -229,8 +240,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let window = measured(setup);
         let blocks = usable_blocks(setup);
         let over_time = observer.wants_use_over_time();
-        let replica = |_| Replica {
+        let replica = |number| Replica {
             engine: engine(),
+            process: ProcessId(number),
             server: ApiServer::default(),
             usage: ReplicaUse::new(window, blocks).kept_over_time(over_time),
         };
@@ -239,16 +251,17 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             Sessions::Stream(_) | Sessions::None => (&[], None),
             Sessions::Alone(plan, _) => (&[], Some(Arc::clone(plan))),
         };
-        let number = held.len() as u32;
-        let recorded = setup.load.kind == LoadKind::Trace;
+        let (number, recorded) = (held.len() as u32, setup.load.kind == LoadKind::Trace);
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
-        let mut gate = front.map(|front| Gate::new(front, setup.replicas, setup.seed, window));
+        let new_gate = |front| Gate::new(front, setup.replicas, setup.seed, window);
+        let mut gate = front.map(new_gate);
         if let Some(gate) = &mut gate {
             faults.absent().for_each(|replica| gate.gateway.unlist(replica));
         }
         let pods = front.map(|front| front.gateway.pods);
+        let live = LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window };
         Self {
             setup: Arc::clone(setup),
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
@@ -268,6 +281,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             scalers: Scalers::new(&setup.scaling, pods, setup.replicas, window),
             standing: 0,
             gone: Vec::new(),
+            processes: setup.replicas,
             attempts: 0,
             replicas: (0..setup.replicas).map(replica).collect(),
             new_engine: Box::new(engine),
@@ -281,7 +295,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             free_requests: Vec::new(),
             observer,
             last_ended: Time::ZERO,
-            live: LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window },
+            live,
             burst: Bursts::watched(window),
             effects: Vec::new(),
             stuck: None,
@@ -410,12 +424,14 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
                 progress.calls.fetch_add(1, Ordering::Relaxed);
             }
             Event::Answered { request, attempt } => self.answered(now, request, attempt),
+            Event::HangUp { request, ask } => self.client_hangs_up(now, request, ask),
             Event::Gateway => self.gateway_wakes(now),
             Event::ScalePods => self.scale_pods(now),
             Event::ScaleReplicas => self.scale_replicas(now),
             Event::PodReady { member } => self.pod_ready(now, member),
             Event::KillPod { pod } => self.kill_pod(now, pod),
             Event::Happens { number } => self.happens(now, number),
+            Event::StoreBack { number } => self.store_back(now, number),
             Event::Ready { replica, change } => self.ready(now, replica, change),
             Event::DrainEnds { replica, change } => self.drain_ends(now, replica, change),
         }
@@ -446,7 +462,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             cut_off: done.cut_off,
             burst: self.burst.finish(window.until),
             replicas: done.replicas,
+            replicas_at_start: self.setup.replicas,
             gateway: self.gate.map(|gate| gate.finish(window)),
+            changes: self.faults.changes,
             scaling: self.scalers.map_or(ScalingUse::default(), |all| all.finish(window)),
             records: self.observer,
             names: self.arrivals.names.into_owned(),
@@ -485,7 +503,14 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     /// One more replica, behind all others.
     pub(super) fn add_replica(&mut self, usage: ReplicaUse) {
         let (engine, server) = ((self.new_engine)(), ApiServer::default());
-        self.replicas.push(Replica { engine, server, usage });
+        let process = self.new_process();
+        self.replicas.push(Replica { engine, process, server, usage });
+    }
+
+    /// A number that no process has had.
+    pub(super) fn new_process(&mut self) -> ProcessId {
+        self.processes += 1;
+        ProcessId(self.processes - 1)
     }
 
     fn cut_off(&self) -> CutOff {

@@ -20,6 +20,8 @@ pub struct CallRecord {
     /// Dispatched by the client: it arrives at the gateway.
     pub dispatched: Time,
     /// First sent to a replica. What lies before is the gateway's, and the waits of a client whom
+    /// The client asked for it, the last time before it was first sent to a replica.
+    pub asked: Time,
     /// the gateway refused; without a gateway nothing does, as long as a replica takes calls.
     pub sent: Time,
     /// Arrived in the engine's queue.
@@ -38,6 +40,8 @@ pub struct CallRecord {
     pub cached: Tokens,
     /// Of these, what a cache that never evicts and serves the whole fleet would have held.
     pub ceiling: Tokens,
+    /// Why the cache held less than that.
+    pub missed: Missed,
     /// Tokens generated.
     pub output: Tokens,
     /// Tokens prefilled by the engine, those computed again after a preemption included.
@@ -82,10 +86,11 @@ impl CallRecord {
         self.first_token - self.queued
     }
 
-    /// From arrival at the gateway until it was first sent to a replica.
+    /// From the arrival at the gateway of the request that was first sent to a replica until it
+    /// was: what clients wait for after a refusal is not the gateway's time.
     #[must_use]
     pub fn before_send(&self) -> Span {
-        self.sent - self.dispatched
+        self.sent - self.asked
     }
 
     /// Time in the engine's queue before it was first scheduled.
@@ -112,6 +117,33 @@ impl CallRecord {
     pub fn recomputed(&self) -> Tokens {
         let first_time = self.prompt - self.ceiling.max(self.cached);
         self.prefilled.saturating_sub(first_time)
+    }
+}
+
+/// Tokens of a prompt that the fleet had computed before and the cache did not hold, by cause. They
+/// add up to the ceiling less what was cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Computed by this process, and evicted since (or cached by another of its ranks).
+    pub evicted: u32,
+    /// Begun by this process for a call that was still under way.
+    pub under_way: u32,
+    /// Computed only by other replicas, and there still is such a process.
+    pub elsewhere: u32,
+    /// Computed only by processes that are gone, with their caches.
+    pub gone: u32,
+    /// All of it where prefix caching is off.
+    pub uncached: u32,
+}
+
+impl Missed {
+    /// Names of the causes, as columns and keys have them.
+    pub const NAMES: [&str; 5] = ["evicted", "under_way", "elsewhere", "gone", "uncached"];
+
+    /// By cause, in the order of the names.
+    #[must_use]
+    pub const fn parts(&self) -> [u32; 5] {
+        [self.evicted, self.under_way, self.elsewhere, self.gone, self.uncached]
     }
 }
 

@@ -22,7 +22,8 @@ pub use files::Files;
 const CALLS: &str = "play,session,call,lane,model,replica,outcome,in_window,dispatched_s,queued_s,\
     scheduled_s,first_token_s,last_token_s,ended_s,prompt_tokens,cached_tokens,\
     infinite_cache_tokens,prefilled_tokens,output_tokens,preemptions,tokens_lost,compacted,\
-    refusals,places,sent_s,attempts\n";
+    refusals,places,sent_s,attempts,evicted_tokens,under_way_tokens,elsewhere_tokens,\
+    gone_tokens,uncached_tokens\n";
 /// What it has more with pools.
 const POOLS: &str = ",pool,served_by\n";
 /// The header of the table of tasks.
@@ -237,6 +238,9 @@ impl Row {
             _ => self.time(call.sent),
         }
         self.number(call.attempts.into());
+        for tokens in call.missed.parts() {
+            self.number(tokens.into());
+        }
         if !pools.is_empty() {
             for pool in [call.pool, call.served_by] {
                 self.word(&pools[usize::from(pool)]);

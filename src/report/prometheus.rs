@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use crate::engine::metrics::EngineMetrics;
+use crate::fleet::GatewayUse;
 use crate::fleet::observer::{About, Observer};
-use crate::observe::gateway::GatewayUse;
 use crate::observe::records::{CallOutcome, CallRecord, TaskRecord, TurnRecord};
 use crate::sizing::case::Case;
 use crate::stats::Buckets;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::figures::Figures;
 use super::slo::{Metric, Slo, Verdict};
-use super::tally::{Tally, check_target};
+use super::tally::{Intervals, Tally, check_target};
 use crate::config::faults::FleetEvent;
 use crate::config::scenario::{LoadKind, Scenario};
 use crate::diag::{Error, Place, Result, Warning};
@@ -36,6 +36,8 @@ pub struct Case {
     pub workload: Arc<Workload>,
     /// What of the trace is played, where that is not all of it as recorded.
     pub notes: Vec<String>,
+    /// What to check before the result is trusted, of scenario and trace together.
+    warnings: Vec<Warning>,
     /// What the fleet must reach.
     pub targets: Vec<Slo>,
     alone: Arc<AloneTimes>,
@@ -52,6 +54,8 @@ pub struct Judged {
     pub figures: Figures,
     /// How each target came out, in the order of [`Case::targets`].
     pub verdicts: Vec<Verdict>,
+    /// How far each depends on which sessions were played, where samples were kept for it.
+    pub intervals: Option<Intervals>,
     /// What there is in the trace that was played.
     pub counts: Counts,
     /// Where the run was stopped from outside, if it was: the figures are of what came before.
@@ -98,7 +102,10 @@ impl Case {
         }
         pools::check_names(&scenario, &workload.names)?;
         pools::check_homes(&scenario, &workload)?;
-        Self::of(scenario, workload, notes, targets)
+        let warning = check_groups(&scenario, workload.asked_models())?;
+        let mut case = Self::of(scenario, workload, notes, targets)?;
+        case.warnings.extend(warning);
+        Ok(case)
     }
 
     /// Makes a scenario ready whose trace is read while it is played, by [`Case::stream`]. What it
@@ -130,8 +137,8 @@ impl Case {
         }
         let kinds = siblings::Kinds::default();
         let alone = kinds.alone(&setup, &workload);
-        let workload = Arc::new(workload);
-        Ok(Self { scenario, setup, workload, notes, targets, alone, kinds, threads: 1 })
+        let (warnings, workload) = (Vec::new(), Arc::new(workload));
+        Ok(Self { scenario, setup, workload, notes, warnings, targets, alone, kinds, threads: 1 })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
@@ -224,6 +231,9 @@ impl Case {
         let run = self.finished(run)?;
         if run.interrupted.is_none() {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
+            let homeless = run.gateway.iter().flat_map(|gateway| &gateway.without_group);
+            let names = homeless.filter_map(|model| run.names.models.get(*model as usize));
+            check_groups(&self.scenario, names.map(Name::as_ref))?;
             for target in &self.targets {
                 check_target(target, &run.names)?;
             }
@@ -236,7 +246,7 @@ impl Case {
     pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         let of_gateway = self.scenario.gateway.iter().flat_map(|gateway| &gateway.warnings);
         let of_engine = self.scenario.serving.warnings.iter();
-        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway)
+        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway).chain(&self.warnings)
     }
 
     /// What else the user should know, of the engine, the gateway and the trace.
@@ -306,9 +316,10 @@ impl Case {
     #[must_use]
     pub fn judge(&self, run: &Run<Tally>) -> Judged {
         Judged {
-            replicas: run.replicas.len() as u32,
+            replicas: run.replicas_at_start,
             figures: Figures::of(run, &self.scenario),
             verdicts: run.records.verdicts(),
+            intervals: run.records.intervals(self.scenario.seed),
             counts: run.counts,
             interrupted: run.interrupted,
         }
@@ -321,6 +332,17 @@ fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
         Some(group) => Err(Error::unknown("model group of the trace", group, groups)
             .in_field(format!("models.{group}"))),
         None => Ok(()),
+    }
+}
+
+/// Refuses a served model that no model group of the gateway answers.
+fn check_groups<'a>(
+    scenario: &Scenario,
+    served: impl Iterator<Item = &'a str>,
+) -> Result<Option<Warning>> {
+    match &scenario.gateway {
+        Some(gateway) => gateway.check_models(served),
+        None => Ok(None),
     }
 }
 

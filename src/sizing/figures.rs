@@ -19,9 +19,9 @@ pub use pools::PoolFigures;
 /// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Replicas of the fleet.
+    /// Replicas of the fleet; where they are scaled, most at once in the window.
     pub replicas: u32,
-    /// GPUs of the fleet.
+    /// GPUs of so many replicas.
     pub gpus: u32,
     /// Length of the measured window.
     pub window_s: f64,
@@ -210,12 +210,36 @@ pub struct Hits {
     pub infinite_cache: Option<f64>,
     /// Prefilled although the fleet had computed it before, over all prefilled.
     pub recompute_share: Option<f64>,
+    /// Why the engine's counter is below the infinite cache.
+    pub losses: Losses,
     /// By place in session and turn.
     pub segments: Vec<NamedHit>,
     /// By tenant, if there are several.
     pub tenants: Vec<NamedHit>,
     /// By model, if there are several.
     pub models: Vec<NamedHit>,
+}
+
+/// Prompt tokens that an infinite cache of the fleet would have held and the replica's did not, by
+/// cause; exact, and together the difference of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Losses {
+    /// Tokens of the prompts.
+    pub prompt_tokens: u64,
+    /// Of these, found in the cache.
+    pub cached_tokens: u64,
+    /// Of these, what the infinite cache would have held.
+    pub infinite_cache_tokens: u64,
+    /// The process had computed and evicted them.
+    pub evicted: u64,
+    /// The process was computing them for a call still under way.
+    pub under_way: u64,
+    /// Only other replicas had computed them.
+    pub elsewhere: u64,
+    /// Only processes that are gone had.
+    pub gone: u64,
+    /// Prefix caching is off.
+    pub uncached: u64,
 }
 
 /// The hit rate of some calls.
@@ -366,18 +390,12 @@ impl Figures {
     #[must_use]
     pub fn of(run: &Run<Tally>, scenario: &Scenario) -> Self {
         let tally = &run.records;
-        let replicas = run.replicas.len() as u32;
-        let of_replica = scenario.serving.gpus();
-        let gpus = replicas * of_replica;
+        let held = compute::Held::of(run, scenario);
+        let (replicas, gpus) = (held.replicas_max, held.replicas_max * held.gpus_of_replica);
         let window_s = (run.window.until - run.window.from).secs();
         let hit = compute::hits(tally, &run.names);
         let tasks = tally.tasks[0];
         let recompute = hit.recompute_share.unwrap_or(0.0);
-        let held = compute::Held {
-            gpus,
-            scaling: gateway::replica_scaling(run),
-            gateway: gateway::gateway(run, scenario),
-        };
         Self {
             replicas,
             gpus,
@@ -390,10 +408,10 @@ impl Figures {
             interactivity: compute::interactivity(tally),
             ttft_bands: compute::ttft_bands(tally),
             preemptions: compute::preemptions(tally),
-            kv: compute::kv_use(run, scenario),
-            gpu: compute::gpu_use(run, of_replica, tasks, recompute),
+            kv: compute::kv_use(run, scenario, &held),
+            gpu: compute::gpu_use(run, &held, tasks, recompute),
             time: compute::task_time(tally, run.gateway.is_some()),
-            throughput: compute::throughput(tally, gpus, window_s),
+            throughput: compute::throughput(tally, held.gpus_mean(), window_s),
             burst: compute::burst(run),
             cost: compute::cost(scenario, &held, tasks, window_s),
             gateway: held.gateway,

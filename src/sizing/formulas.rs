@@ -280,7 +280,7 @@ impl<'a> Steps<'a> {
         let number = ((batch.round() as u64) / ranks).max(1);
         let context = ((work.context / work.calls.max(1.0)).round() as u64).max(1);
         let mut decodes = cost.empty_load();
-        let windowed = decodes.window().map_or(context, |window| context.min(window));
+        let windowed = decodes.window().map_or(context, |window| window.seen_in_the_mean(context));
         decodes.add_decodes(number, number * context, number * windowed);
         decodes.set_other_ranks((ranks - 1) * number);
         Self {

@@ -29,6 +29,7 @@ pub(super) struct Teller<O> {
     pub(super) calls: u64,
     window: Window,
     block_size: u64,
+    has_cache: bool,
     /// The first replica of each shard.
     firsts: Vec<u32>,
     records: Logs<Record>,
@@ -64,6 +65,7 @@ impl<O: Observer> Teller<O> {
             calls: 0,
             window,
             block_size: setup.engine.block_size,
+            has_cache: setup.engine.enable_prefix_caching,
             firsts,
             records: Logs::new(shards),
             busy: Logs::new(shards),
@@ -130,7 +132,7 @@ impl<O: Observer> Teller<O> {
                 self.calls += 1;
                 let first = self.firsts[shard];
                 call.replica = call.replica.map(|replica| ReplicaId(first + replica.0));
-                settle(&mut self.known, &mut call, self.block_size);
+                settle(&mut self.known, &mut call, self.block_size, self.has_cache);
                 self.observer.call(&call, &about);
             }
             Record::Turn(turn) => self.observer.turn(&turn, &about),
@@ -179,12 +181,24 @@ fn learn(
     }
 }
 
-/// A call whose shard did not know how much of its context had been computed before.
-fn settle(known: &mut FxHashMap<(u32, u32), Tokens>, call: &mut CallRecord, block_size: u64) {
+/// A call whose shard did not know how much of its context had been computed before. What others
+/// alone had computed is missed for want of them.
+fn settle(
+    known: &mut FxHashMap<(u32, u32), Tokens>,
+    call: &mut CallRecord,
+    block_size: u64,
+    has_cache: bool,
+) {
     if known.is_empty() {
         return;
     }
     if let Some(computed) = known.remove(&(call.play, call.call)) {
+        let before = call.ceiling;
         call.ceiling = ceiling(call, computed, block_size);
+        let more = (call.ceiling - before).0 as u32;
+        match has_cache {
+            true => call.missed.elsewhere += more,
+            false => call.missed.uncached += more,
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::trace::record::Trace;
 
 /// Raised whenever the same scenario, trace and seed give other figures, so that cells of before
 /// are simulated again.
-pub const MODEL_VERSION: u32 = 1;
+pub const MODEL_VERSION: u32 = 2;
 
 /// A hash that is written to as text.
 #[derive(Default)]
@@ -77,6 +77,7 @@ pub fn of_cell(
         max_replicas: 0,
         seeds: 0,
         step_time_band: 0.0,
+        bootstrap: None,
         candidates: Vec::new(),
         drawing: Drawing::default(),
         ..scenario.clone()
