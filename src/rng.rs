@@ -71,6 +71,8 @@ pub enum Purpose {
     SdkRetry = 53,
     /// By how much a gateway worker's periodic jobs are late.
     WorkerJitter = 54,
+    /// Which sessions of a run are drawn again for the interval of a figure.
+    Bootstrap = 70,
 }
 
 /// One independent stream of random numbers.

@@ -1,8 +1,10 @@
 //! From targets to a size: the language in which targets are written, what a run measures, and the
 //! search for the smallest fleet.
 
+pub mod around;
 pub mod bands;
 pub mod binding;
+pub mod bootstrap;
 pub mod boundary;
 pub mod candidates;
 pub mod capacity;

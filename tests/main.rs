@@ -3,6 +3,7 @@
 
 mod main {
     mod bad_input;
+    mod bootstrap;
     mod claims;
     mod collapse;
     mod conformance;
@@ -26,7 +27,9 @@ mod main {
     mod import_spendlogs;
     mod import_spendlogs_forms;
     mod import_weka;
+    mod kernels;
     mod livelock;
+    mod losses;
     mod memory;
     mod model_config;
     mod notebooks;
@@ -36,9 +39,12 @@ mod main {
     mod postgres;
     mod property;
     mod ranks;
+    mod ranks_gateway;
     mod reference;
     mod replica_events;
     mod rig;
+    mod shards;
+    mod size_plot;
     mod sizes;
     mod small;
     mod stats;

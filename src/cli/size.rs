@@ -1,11 +1,15 @@
 //! `tonnage size`: the smallest fleet that meets every target, among all candidates.
 
-use super::Outcome;
+use std::path::PathBuf;
+
 use super::progress::{Extent, with_progress};
 use super::scenario::{FormatArgs, ScenarioArgs, VaryArgs, Written, help, show};
+use super::{Outcome, plot};
 use crate::config::vary::Axis;
 use crate::diag::Result;
 use crate::fleet::Progress;
+use crate::report::plot::Figure;
+use crate::sizing::around::Around;
 use crate::sizing::bands::Bands;
 use crate::sizing::candidates::{self, Comparison, Refused, Sized};
 use crate::sizing::case::Case;
@@ -23,16 +27,29 @@ pub struct Args {
     /// Run each fleet under so many seeds, every one of which must meet the targets: size.seeds
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
+    /// Also draw the sizes around the answer: under which every target is met, and every target's
+    /// value over its bound; a file that ends in .svg or .png, or in .csv for the points; may be
+    /// given again
+    #[arg(long, value_name = "FILE")]
+    plot: Vec<PathBuf>,
     #[command(flatten)]
     form: FormatArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    // Names that cannot be drawn to are refused before anything is simulated.
+    args.plot.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
     let axes = written.axes(&args.vary)?;
     let (ready, refused) = ready(&written, &axes, args.scenario.targets())?;
+    if !args.plot.is_empty() {
+        for (_, replicates) in &ready {
+            Around::check(&replicates.case().scenario)?;
+            Figure::check_targets(&replicates.case().targets)?;
+        }
+    }
     let progress = Progress::default();
     let mut comparison = Comparison { sized: Vec::new(), refused };
     let of = ready.len();
@@ -55,6 +72,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
             Bands::of(search, replicates, &progress)
         })?;
         best.bands = Some(bands);
+    }
+    if let Some(best) = comparison.sized.first().filter(|_| !args.plot.is_empty()) {
+        let (replicates, search) = (&best.replicates, &best.search);
+        let extent = Extent::of(replicates.case());
+        let around = with_progress(&extent, "sizes of the plot", &progress, || {
+            Around::of(search, replicates, &progress)
+        })?;
+        plot::write(&Figure::of_sizes(best, &around), &args.plot)?;
     }
     show(|out| args.form.format().size(&comparison, out))?;
     let met = comparison.sized.iter().any(|sized| sized.search.smallest.is_some());

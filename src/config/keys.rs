@@ -126,6 +126,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("generate.people", "instead: people who work at the hours of the profile"),
     ("generate.days", "days that they work; 7"),
     ("generate.assume_tps", "tokens per second in the recorded times; 60"),
+    ("run.bootstrap", "intervals by drawing sessions: true or false; for `size` true"),
     ("run.seed", "seed of every random choice; 1"),
     ("run.warmup_s", "left out of every figure; 1800, or 0 for load.kind trace"),
     ("run.window_s", "measured after the warm-up; 7200, or until the end for load.kind trace"),

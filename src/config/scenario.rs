@@ -102,6 +102,8 @@ pub struct Scenario {
     pub seeds: u32,
     /// How far off step times may be, as a share of them.
     pub step_time_band: f64,
+    /// Whether intervals are worked out by drawing sessions; unless said, it is up to the command.
+    pub bootstrap: Option<bool>,
     /// Keys that take several values in `size` and `sweep`.
     pub candidates: Vec<Axis>,
     /// How a sweep over them is drawn.
@@ -178,7 +180,6 @@ impl Scenario {
         let gateway = Gateway::read(&mut document)?;
         let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
-        refuse_ranks_behind_gateway(&document, gateway.as_ref(), &serving)?;
         let load = Load::read(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| document.seconds(key, default);
@@ -190,6 +191,7 @@ impl Scenario {
         let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
+        let api = read_api_time(&document, calibration.as_ref())?;
         Ok(Self {
             name: document.text("name")?.unwrap_or_else(|| file.to_owned()),
             description: document.text("description")?.unwrap_or_default(),
@@ -218,12 +220,13 @@ impl Scenario {
                 as u32,
             seeds: document.whole("size.seeds", 1, MAX_SEEDS)?.unwrap_or(1) as u32,
             step_time_band,
+            bootstrap: document.flag("run.bootstrap")?,
             candidates: Axis::of_document(&document, &settable)?,
             drawing: Drawing::read(&document)?,
             price: prices::read(&document, &serving)?,
             one_price: document.has(prices::ONE_PRICE),
             pod_price: prices::read_pod(&document, gateway.is_some())?,
-            api: read_api_time(&document)?,
+            api,
             client: read_client(&document, gateway.is_some())?,
             models: read_models(&document)?,
             gateway,
@@ -299,19 +302,6 @@ fn read_on_overflow(document: &Document) -> Result<OnOverflow> {
     Ok(document.choice("fleet.on_overflow", &rules)?.unwrap_or(OnOverflow::Reject))
 }
 
-/// A call that is given up must be taken back from the rank that has it, which is not proved yet.
-fn refuse_ranks_behind_gateway(
-    document: &Document,
-    gateway: Option<&Gateway>,
-    serving: &Serving,
-) -> Result<()> {
-    if gateway.is_none() || serving.data_parallel_size == 1 {
-        return Ok(());
-    }
-    let text = "a gateway in front of replicas with several ranks is not modelled yet";
-    Err(document.at("engine.data_parallel_size", Error::new(text)))
-}
-
 fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {
     Ok(document.text("trace")?.filter(|name| name != "bundled").map(PathBuf::from))
 }
@@ -352,15 +342,17 @@ fn forget_gateway(document: &mut Document) {
     document.forget_from_file(&keys);
 }
 
-fn read_api_time(document: &Document) -> Result<ApiTime> {
-    let span = |key: &str, default: f64, unit: f64| {
-        let value = document.number(key, 0.0, 1e6)?.unwrap_or(default);
+/// As given, else that of the calibration.
+fn read_api_time(document: &Document, calibration: Option<&Calibration>) -> Result<ApiTime> {
+    let fitted = calibration.map(|found| found.api).unwrap_or_default();
+    let span = |key: &str, fitted: Option<f64>, default: f64, unit: f64| {
+        let value = document.number(key, 0.0, 1e6)?.or(fitted).unwrap_or(default);
         Ok(Span::from_secs_f64(value * unit))
     };
     Ok(ApiTime {
-        request: span("api.request_ms", 8.0, 1e-3)?,
-        prompt_token: span("api.prompt_token_us", 2.0, 1e-6)?,
-        output_token: span("api.output_token_us", 46.0, 1e-6)?,
+        request: span("api.request_ms", fitted.request_ms, 8.0, 1e-3)?,
+        prompt_token: span("api.prompt_token_us", fitted.prompt_token_us, 2.0, 1e-6)?,
+        output_token: span("api.output_token_us", fitted.output_token_us, 46.0, 1e-6)?,
     })
 }
 

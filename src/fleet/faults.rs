@@ -13,6 +13,7 @@ use crate::config::pools::firsts;
 use crate::engine::Engine;
 use crate::gateway::breaker::Health;
 use crate::gateway::cooldown::Failure;
+use crate::observe::members::{Became, ReplicaChange};
 use crate::units::{ReplicaId, RequestId, Span, Time};
 
 /// What is going on with replicas.
@@ -20,6 +21,8 @@ use crate::units::{ReplicaId, RequestId, Span, Time};
 pub(super) struct Faults {
     states: Vec<State>,
     rolling: Option<Rolling>,
+    /// What became of replicas, in order.
+    pub(super) changes: Vec<ReplicaChange>,
 }
 
 /// One replica.
@@ -72,7 +75,7 @@ impl Faults {
                 state.phase = Phase::Down;
             }
         }
-        Self { states, rolling: None }
+        Self { states, rolling: None, changes: Vec::new() }
     }
 
     /// Replicas that are not there from the start.
@@ -98,6 +101,11 @@ impl Faults {
         state.changes
     }
 
+    /// Keeps for whoever draws the run what became of a replica.
+    fn note(&mut self, at: Time, replica: ReplicaId, became: Became) {
+        self.changes.push(ReplicaChange { at, replica, became });
+    }
+
     /// Whether a replica takes calls.
     pub(super) fn is_up(&self, replica: ReplicaId) -> bool {
         self.states.get(replica.index()).is_some_and(|state| state.phase == Phase::Up)
@@ -118,7 +126,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             }
             Happens::Drained { replica, restart } => {
                 let ready = restart.map(|restart| restart + start);
-                self.drain(now, ReplicaId(replica), ready);
+                self.drain(now, ReplicaId(replica), ready, Became::Drained);
             }
             Happens::Added { replica } => {
                 let replica = ReplicaId(replica);
@@ -179,6 +187,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             return;
         }
         self.faults.change(replica, Phase::Up);
+        self.faults.note(now, replica, Became::Up);
         self.router.joins(replica);
         self.replicas[replica.index()].usage.comes(now);
         if let Some(gate) = &mut self.gate {
@@ -190,8 +199,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// A replica is gone, now. It takes calls again after `ready`, if it does.
     fn lose(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) {
-        if self.faults.phase(replica) == Phase::Down {
-            return;
+        match self.faults.phase(replica) {
+            Phase::Up => self.faults.note(now, replica, Became::Lost),
+            // Its time to drain is over.
+            Phase::Draining(_) => {}
+            Phase::Down => return,
         }
         self.faults.change(replica, Phase::Down);
         self.router.leaves(replica);
@@ -214,11 +226,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// Its process is gone: another would begin with an empty cache.
     fn replace(&mut self, now: Time, replica: ReplicaId) {
-        let engine = (self.new_engine)();
+        let (engine, process) = ((self.new_engine)(), self.new_process());
         let state = &mut self.replicas[replica.index()];
         state.settle(now);
         let before = std::mem::replace(&mut state.engine, engine);
-        state.server = ApiServer::default();
+        (state.server, state.process) = (ApiServer::default(), process);
         self.gone.push(before.metrics());
         self.agenda.set(replica, None);
     }
@@ -239,10 +251,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     /// A replica gets no new calls.
-    fn drain(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) -> u32 {
+    fn drain(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>, became: Became) -> u32 {
         if self.faults.phase(replica) != Phase::Up {
             return 0;
         }
+        self.faults.note(now, replica, became);
         let change = self.faults.change(replica, Phase::Draining(ready));
         self.router.leaves(replica);
         self.count_replicas(now);
@@ -253,7 +266,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     /// A replica gets no new calls and is not started again, whatever it was to do.
     pub(super) fn drain_for_good(&mut self, now: Time, replica: ReplicaId) -> Gone {
         match self.faults.phase(replica) {
-            Phase::Up => drop(self.drain(now, replica, None)),
+            Phase::Up => drop(self.drain(now, replica, None, Became::ScaledIn)),
             Phase::Draining(_) => {
                 self.faults.states[replica.index()].phase = Phase::Draining(None);
             }
@@ -314,7 +327,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let replica = ReplicaId(next);
         (rolling.current, rolling.next) = (Some(replica), next + 1);
         self.faults.rolling = Some(rolling);
-        let change = self.drain(now, replica, Some(rolling.start));
+        let change = self.drain(now, replica, Some(rolling.start), Became::Updated);
         if let Some(most) = rolling.drain {
             self.push(now + most, Event::DrainEnds { replica, change });
         }

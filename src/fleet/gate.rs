@@ -162,7 +162,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             record.asked = now;
         }
         let state = &self.plays[*play as usize];
-        let plan = &state.plan.calls[record.call as usize];
+        let plan = state.plan.class(record.call);
         let names = &self.arrivals.names;
         let Some(gate) = &mut self.gate else { return };
         let spec = CallSpec {

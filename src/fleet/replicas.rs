@@ -1,12 +1,14 @@
 //! The replicas' side: calls are queued, engines take their steps, effects are recorded.
 
+use super::content::{Content, OwnContent};
 use super::observer::Observer;
 use super::world::{Event, InFlight, Replica, Stage, World};
 use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
 use crate::gateway::cooldown::Failure;
-use crate::observe::records::CallOutcome;
+use crate::observe::records::{CallOutcome, CallRecord, Missed};
 use crate::observe::replica::{ReplicaUse, StepUse};
+use crate::trace::lineage::Path;
 use crate::units::{Blocks, CallId, ReplicaId, RequestId, Span, Time, Tokens};
 
 impl<E: Engine, O: Observer> World<'_, E, O> {
@@ -28,14 +30,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         *stage = Stage::Waiting;
         self.burst.queued(now, *burst);
-        let plan = &self.plays[*play as usize].plan.calls[record.call as usize];
+        let session = &self.plays[*play as usize].plan;
+        let (plan, class) = (&session.calls[record.call as usize], session.class(record.call));
         let handed_over = Request {
             id: request,
             path: path.clone(),
             prompt: record.prompt,
             output: plan.output(),
-            finish: plan.finish,
-            priority: plan.priority,
+            finish: class.finish,
+            priority: class.priority,
         };
         if self.is_alone {
             self.replicas[replica.index()].engine.warm(&handed_over.path, *kept);
@@ -76,9 +79,13 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let mut effects = std::mem::take(&mut self.effects);
         let state = &mut self.replicas[replica.index()];
         state.engine.advance(now, &mut effects);
-        state.engine.take_runs(|run, levels| count_steps(&mut state.usage, run, levels));
+        match self.is_alone {
+            true => state.engine.take_runs(|_, _| {}),
+            false => state.count_runs(),
+        }
         if let Some(stuck) = state.engine.stuck() {
             let record = &self.in_flight[stuck.head.index()].record;
+            let replica = ReplicaId(self.first_replica + replica.0);
             self.stuck = Some(format!(
                 "call {} of session {} (a prompt of {} tokens) on replica {replica} {stuck}",
                 record.call, record.session, record.prompt
@@ -95,7 +102,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         match effect {
             Effect::Admitted { request, cached, resumed } => {
                 if !resumed {
-                    self.first_admission(now, request, cached);
+                    self.first_admission(now, replica, request, cached);
                 }
             }
             Effect::Preempted { request, lost } => {
@@ -134,6 +141,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 };
                 let own = &mut self.plays[*play as usize].own;
                 self.content.compute(own, &path, computed);
+                if !self.is_alone {
+                    let process = self.replicas[replica.index()].process;
+                    self.content.reach(own, &path, computed, process, true);
+                }
                 self.replicas[replica.index()].server.finished();
                 let at = now + self.setup.api.after_last_token(output);
                 self.push(
@@ -144,13 +155,20 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                     },
                 );
             }
+            Effect::StepStarted(_) if self.is_alone => {}
             Effect::StepStarted(step) => {
                 self.replicas[replica.index()].usage.step(now, &step_use(&step));
             }
         }
     }
 
-    fn first_admission(&mut self, now: Time, request: RequestId, cached: Tokens) {
+    fn first_admission(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        request: RequestId,
+        cached: Tokens,
+    ) {
         let InFlight { record, play, path, burst, stage, .. } =
             &mut self.in_flight[request.index()];
         record.scheduled = now;
@@ -159,9 +177,23 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let own = &mut self.plays[*play as usize].own;
         record.cached = cached;
         let block_size = self.setup.engine.block_size;
-        let known = self.content.computed(own, path).min(record.prompt - Tokens(1));
-        record.ceiling = known.blocks_floor(block_size).tokens(block_size).max(cached);
+        let known = self.content.computed(own, path);
+        self.content.asked(own, path, known, (record.play, record.call));
+        record.ceiling = ceiling(record, known, block_size);
         self.content.compute(own, path, record.prompt);
+        if self.is_alone {
+            return;
+        }
+        if cached < record.ceiling {
+            let processes =
+                Processes { of: &self.replicas, at: replica, gone: !self.gone.is_empty() };
+            let has_cache = self.setup.engine.enable_prefix_caching;
+            let blocks = has_cache.then_some(block_size);
+            let until = record.ceiling;
+            record.missed = processes.missed(&self.content, own, path, (cached, until), blocks);
+        }
+        let process = self.replicas[replica.index()].process;
+        self.content.reach(own, path, record.prompt, process, false);
     }
 
     /// Tells of what engines have begun before the end of the run and not told yet.
@@ -170,10 +202,66 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 }
 
+/// What a cache that never evicts and serves the whole fleet would have held of a call's prompt, of
+/// whose context so many leading tokens were computed before.
+pub(super) fn ceiling(call: &CallRecord, computed: Tokens, block_size: u64) -> Tokens {
+    let known = computed.min(call.prompt - Tokens(1));
+    known.blocks_floor(block_size).tokens(block_size).max(call.cached)
+}
+
+/// The processes of a fleet at the admission of a call by one of them.
+struct Processes<'a, E> {
+    of: &'a [Replica<E>],
+    at: ReplicaId,
+    /// Whether any process has ended.
+    gone: bool,
+}
+
+impl<E> Processes<'_, E> {
+    /// Why so much of a prompt that the fleet had computed is not in the cache. `blocks` is the
+    /// length of a block; none without a cache.
+    fn missed(
+        &self,
+        content: &Content,
+        own: &OwnContent,
+        path: &Path,
+        (cached, until): (Tokens, Tokens),
+        blocks: Option<u64>,
+    ) -> Missed {
+        let (cached, until) = (cached.0 as u32, until.0 as u32);
+        let Some(block_size) = blocks else {
+            return Missed { uncached: until - cached, ..Missed::default() };
+        };
+        // Less than a block is in no cache.
+        let whole = |upto: u32| upto - upto % block_size as u32;
+        let at = cached;
+        let here = content.reached(own, path, self.of[self.at.index()].process);
+        let done = whole(here.done).clamp(at, until);
+        let begun = whole(here.begun).clamp(done, until);
+        let living = if self.gone {
+            let reach = self.of.iter().map(|other| content.reached(own, path, other.process).begun);
+            whole(reach.max().unwrap_or(0)).clamp(begun, until)
+        } else {
+            until
+        };
+        Missed {
+            evicted: done - at,
+            under_way: begun - done,
+            elsewhere: living - begun,
+            gone: until - living,
+            uncached: 0,
+        }
+    }
+}
+
 impl<E: Engine> Replica<E> {
     /// Tells of what its engine has begun before this instant and not told yet.
     pub(super) fn settle(&mut self, until: Time) {
         self.engine.settle(until);
+        self.count_runs();
+    }
+
+    fn count_runs(&mut self) {
         self.engine.take_runs(|run, levels| count_steps(&mut self.usage, run, levels));
     }
 }

@@ -1,7 +1,7 @@
 //! How many pods or replicas there were, where their number changes.
 
 use super::replica::Window;
-use crate::units::{Span, Time};
+use crate::units::{ReplicaId, Span, Time};
 
 /// Members of a set inside the window. A member counts from the decision to start it until its
 /// process has ended: it holds its machine while it loads and while it drains.
@@ -37,6 +37,32 @@ pub struct ScaleEvent {
     pub from: u32,
     /// Members that are wanted from now on.
     pub to: u32,
+}
+
+/// A replica takes calls, or takes no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaChange {
+    /// When.
+    pub at: Time,
+    /// Which.
+    pub replica: ReplicaId,
+    /// What became of it.
+    pub became: Became,
+}
+
+/// What a replica became.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Became {
+    /// It takes calls from now on, with an empty cache.
+    Up,
+    /// It is gone at once, and its calls with it.
+    Lost,
+    /// It takes no new calls, as planned.
+    Drained,
+    /// The same, for a rolling update.
+    Updated,
+    /// The same, because an autoscaler wants fewer.
+    ScaledIn,
 }
 
 /// What autoscalers did.

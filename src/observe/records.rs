@@ -40,6 +40,8 @@ pub struct CallRecord {
     pub cached: Tokens,
     /// Of these, what a cache that never evicts and serves the whole fleet would have held.
     pub ceiling: Tokens,
+    /// Why the cache held less than that.
+    pub missed: Missed,
     /// Tokens generated.
     pub output: Tokens,
     /// Tokens prefilled by the engine, those computed again after a preemption included.
@@ -115,6 +117,33 @@ impl CallRecord {
     pub fn recomputed(&self) -> Tokens {
         let first_time = self.prompt - self.ceiling.max(self.cached);
         self.prefilled.saturating_sub(first_time)
+    }
+}
+
+/// Tokens of a prompt that the fleet had computed before and the cache did not hold, by cause. They
+/// add up to the ceiling less what was cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Computed by this process, and evicted since (or cached by another of its ranks).
+    pub evicted: u32,
+    /// Begun by this process for a call that was still under way.
+    pub under_way: u32,
+    /// Computed only by other replicas, and there still is such a process.
+    pub elsewhere: u32,
+    /// Computed only by processes that are gone, with their caches.
+    pub gone: u32,
+    /// All of it where prefix caching is off.
+    pub uncached: u32,
+}
+
+impl Missed {
+    /// Names of the causes, as columns and keys have them.
+    pub const NAMES: [&str; 5] = ["evicted", "under_way", "elsewhere", "gone", "uncached"];
+
+    /// By cause, in the order of the names.
+    #[must_use]
+    pub const fn parts(&self) -> [u32; 5] {
+        [self.evicted, self.under_way, self.elsewhere, self.gone, self.uncached]
     }
 }
 

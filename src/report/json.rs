@@ -10,6 +10,7 @@ use super::trust::Trust;
 use crate::fleet::workload::Counts;
 use crate::sizing::bands::{Band, Bands};
 use crate::sizing::binding::{Binding, Resource};
+use crate::sizing::bootstrap::{INSIDE, RESAMPLES, Unavailable};
 use crate::sizing::candidates::{Comparison, Sized};
 use crate::sizing::capacity::{Capacity, Unit};
 use crate::sizing::case::{Case, Judged};
@@ -21,6 +22,7 @@ use crate::sizing::pods::Pods;
 use crate::sizing::pool_sizes::PoolSizes;
 use crate::sizing::replicates::{Fleet, Replicates};
 use crate::sizing::slo::{Slo, Verdict};
+use crate::sizing::tally::Intervals;
 
 /// Results as JSON.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,7 @@ impl Format for Json {
             value["simulated_s"] = json!(at.secs());
         }
         value["fleet"] = fleet(case, judged);
+        value["intervals"] = intervals(case, judged.intervals.as_ref());
         value["binds"] = binds(Binding::of(case, &judged.figures).as_ref());
         value["formulas"] = formulas(case, &judged.figures);
         write(&value, out)
@@ -229,7 +232,7 @@ fn add_answer(value: &mut Value, best: &Sized) {
             "idle": gave_up.idle,
         }),
     };
-    value["bands"] = best.bands.as_ref().map_or(Value::Null, bands);
+    value["bands"] = best.bands.as_ref().map_or(Value::Null, |found| bands(case, found));
     value["seeds"] = json!(best.replicates.seeds());
     value["tried"] = search.tried.iter().map(|fleet| replicated(case, fleet)).collect();
     let shown = answer.or(search.tried.last());
@@ -270,13 +273,31 @@ fn pods(case: &Case, pods: &Pods) -> Value {
     })
 }
 
-fn bands(bands: &Bands) -> Value {
+fn bands(case: &Case, bands: &Bands) -> Value {
     let band = |band: Band| json!({ "low": band.low, "high": band.high });
     json!({
         "seeds": bands.seeds.map(band),
         "step_time": bands.step_time.map(band),
         "step_time_by": bands.step_time_by,
+        "sessions": intervals(case, bands.sessions.as_ref()),
     })
+}
+
+/// How far each target's figure depends on which sessions were played.
+fn intervals(case: &Case, found: Option<&Intervals>) -> Value {
+    let Some(found) = found else { return Value::Null };
+    let pairs = case.targets.iter().zip(found);
+    let targets = pairs.map(|(target, interval)| {
+        let shown = interval.ok();
+        json!({
+            "target": target.to_string(),
+            "low": shown.map(|interval| interval.low),
+            "high": shown.map(|interval| interval.high),
+            "sessions": shown.map(|interval| interval.sessions),
+            "unavailable": interval.err().map(Unavailable::why),
+        })
+    });
+    json!({ "share": INSIDE, "resamples": RESAMPLES, "targets": targets.collect::<Vec<_>>() })
 }
 
 fn candidate(sized: &Sized) -> Value {

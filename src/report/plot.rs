@@ -6,7 +6,7 @@
 //! equal figures are equal bytes.
 //!
 //! ```
-//! use tonnage::report::plot::{Axis, Figure, Panel, Point, Quantity, Series};
+//! use tonnage::report::plot::{Axis, Figure, Mark, Panel, Point, Quantity, Series};
 //!
 //! let points = [(1.0, 0.95), (2.0, 0.71), (4.0, 0.2)].map(|(x, y)| Point::at(x, y));
 //! let figure = Figure {
@@ -15,6 +15,7 @@
 //!     axis: Axis::of("developers", [1.0, 2.0, 4.0]),
 //!     panels: vec![Panel::new("prefix-cache hit rate", Quantity::Share)
 //!         .with(Series::new("all calls", points.to_vec()))],
+//!     marks: vec![Mark::new(2.0, "what we have")],
 //!     note: String::new(),
 //! };
 //! let svg = figure.svg();
@@ -26,7 +27,9 @@ mod axis;
 mod canvas;
 mod draw;
 mod labels;
+mod marks;
 mod output;
+pub mod sizes;
 mod style;
 pub mod sweep;
 pub mod table;
@@ -45,6 +48,8 @@ pub struct Figure {
     pub axis: Axis,
     /// From top to bottom.
     pub panels: Vec<Panel>,
+    /// Places on the axis that mean something: thin lines through all panels.
+    pub marks: Vec<Mark>,
     /// Where the figures come from; below the plot, may be empty.
     pub note: String,
 }
@@ -60,6 +65,26 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// Values to compare with.
     pub thresholds: Vec<Threshold>,
+    /// What holds where, in place of values: a panel has lines or rows.
+    pub rows: Vec<Row>,
+}
+
+/// What holds at which positions: a disc where it does, a cross where it does not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its label.
+    pub name: String,
+    /// In the order of the axis.
+    pub holds: Vec<(f64, bool)>,
+}
+
+/// A place on the axis that means something, such as an event or an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// On the axis.
+    pub x: f64,
+    /// Its label.
+    pub name: String,
 }
 
 /// One line.
@@ -109,8 +134,8 @@ impl Panel {
     /// An empty panel.
     #[must_use]
     pub fn new(name: impl Into<String>, quantity: Quantity) -> Self {
-        let (series, thresholds) = (Vec::new(), Vec::new());
-        Self { name: name.into(), quantity, series, thresholds }
+        let (series, thresholds, rows) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name: name.into(), quantity, series, thresholds, rows }
     }
 
     /// With one more line. Lines get the colours in their order.
@@ -122,6 +147,14 @@ impl Panel {
         }
         self.series.push(series);
         self
+    }
+}
+
+impl Mark {
+    /// A labelled place.
+    #[must_use]
+    pub fn new(x: f64, name: impl Into<String>) -> Self {
+        Self { x, name: name.into() }
     }
 }
 

@@ -126,7 +126,7 @@ impl Observer for Scrape {
         engine.output += call.output.0;
         engine.prefilled += call.prefilled.0;
         engine.recomputed += call.recomputed().0;
-        let finish = about.plan.calls[call.call as usize].finish;
+        let finish = about.plan.class(call.call).finish;
         engine.ended[usize::from(finish == Finish::Length)] += 1;
         for (buckets, (.., size)) in engine.sizes.iter_mut().zip(SIZES) {
             buckets.add(size(call).0);

@@ -9,13 +9,15 @@ use super::numbers::{grouped, percent, percent_or_dash, short, short_or_dash};
 use super::trust::Trust;
 use crate::config::scenario::LoadKind;
 use crate::fleet::workload::Counts;
+use crate::sizing::bootstrap::{INSIDE, Interval, RESAMPLES};
 use crate::sizing::candidates::Comparison;
 use crate::sizing::capacity::Capacity;
 use crate::sizing::case::{Case, Judged};
 use crate::sizing::explain::Explanation;
-use crate::sizing::figures::{Figures, Percentiles};
+use crate::sizing::figures::{Figures, Losses, Percentiles};
 use crate::sizing::replicates::Replicates;
 use crate::sizing::slo::{Dimension, Slo, Verdict};
+use crate::sizing::tally::Intervals;
 
 mod capacity;
 mod explain;
@@ -186,6 +188,7 @@ fn figures(figures: &Figures, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\n{}", latency_table(figures))?;
     writeln!(out, "\n{}", hit_table(figures))?;
+    losses(&figures.hit.losses, out)?;
     if !figures.pools.is_empty() {
         writeln!(out, "\n{}", pools::table(&figures.pools))?;
     }
@@ -251,6 +254,26 @@ fn hit_table(figures: &Figures) -> Table {
         }
     }
     table
+}
+
+/// Why the cache held less than an infinite one would have, as shares of the prompt tokens.
+fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
+    let lost = losses.infinite_cache_tokens - losses.cached_tokens;
+    if lost == 0 {
+        return Ok(());
+    }
+    let causes = [
+        (losses.evicted, "evicted"),
+        (losses.under_way, "still being computed for another call"),
+        (losses.elsewhere, "computed by other replicas only"),
+        (losses.gone, "computed by processes that are gone"),
+        (losses.uncached, "with prefix caching off"),
+    ];
+    let share = |tokens: u64| percent(tokens as f64 / losses.prompt_tokens as f64);
+    let causes = causes.iter().filter(|(tokens, _)| *tokens > 0);
+    let causes: Vec<String> =
+        causes.map(|(tokens, cause)| format!("{} {cause}", share(*tokens))).collect();
+    writeln!(out, " below the infinite cache: {} = {}", share(lost), causes.join(" + "))
 }
 
 fn band_table(figures: &Figures) -> Table {
@@ -323,7 +346,28 @@ fn targets(case: &Case, judged: &Judged, out: &mut dyn Write) -> io::Result<()> 
             right(percent_or_dash(verdict.margin)),
         ]);
     }
-    writeln!(out, "{table}\n")
+    writeln!(out, "{table}")?;
+    if let Some(found) = &judged.intervals {
+        intervals(&case.targets, found, out)?;
+    }
+    writeln!(out)
+}
+
+/// How far figures depend on which sessions were played.
+fn intervals(targets: &[Slo], found: &Intervals, out: &mut dyn Write) -> io::Result<()> {
+    let inside = percent(INSIDE).replace(".0", "");
+    writeln!(out, "  sessions     drawn anew {RESAMPLES} times, {inside} of the figures lie in")?;
+    for (target, interval) in targets.iter().zip(found) {
+        let text = match interval {
+            Err(unavailable) => format!("not available: {}", unavailable.why()),
+            Ok(Interval { low, high, sessions }) => {
+                let (low, high) = (measured_value(target, *low), measured_value(target, *high));
+                format!("{low} to {high}, {sessions} sessions")
+            }
+        };
+        writeln!(out, "               {target}: {text}")?;
+    }
+    Ok(())
 }
 
 /// What the answer rests on.
@@ -366,8 +410,11 @@ fn trust(case: &Case, figures: &Figures, seeds: usize, out: &mut dyn Write) -> i
     )
 }
 
-fn measured(target: &Slo, verdict: &Verdict) -> String {
-    let Some(value) = verdict.value else { return "no data".to_owned() };
+pub(in crate::report) fn measured(target: &Slo, verdict: &Verdict) -> String {
+    verdict.value.map_or_else(|| "no data".to_owned(), |value| measured_value(target, value))
+}
+
+fn measured_value(target: &Slo, value: f64) -> String {
     match target.metric.dimension() {
         Dimension::Share => percent(value),
         Dimension::Ratio => short(value),

@@ -4,6 +4,7 @@ use super::boundary::{Boundary, Question};
 use super::pool_sizes::PoolSizes;
 use super::replicates::{Fleet, Replicates};
 use super::search::Search;
+use super::tally::Intervals;
 use crate::diag::Result;
 use crate::fleet::Progress;
 
@@ -26,6 +27,9 @@ pub struct Bands {
     pub step_time: Option<Band>,
     /// How far off step times were taken to be, as a share of them.
     pub step_time_by: f64,
+    /// How far the figures of the answer depend on which sessions were played: the interval of each
+    /// target under its worst seed. None without an answer, or where it is not wanted.
+    pub sessions: Option<Intervals>,
 }
 
 impl Bands {
@@ -40,7 +44,15 @@ impl Bands {
         let seeds = replicates.seeds().len() > 1;
         let seeds = seeds.then(|| seed_band(search, replicates, progress)).transpose()?;
         let step_time = (by > 0.0).then(|| step_time_band(search, replicates, by, progress));
-        Ok(Self { seeds, step_time: step_time.transpose()?, step_time_by: by })
+        let wanted = replicates.case().scenario.bootstrap.unwrap_or(true);
+        let answer = search.smallest.filter(|_| wanted);
+        let pools = match search.pools.as_ref().and_then(|pools| pools.smallest.as_ref()) {
+            Some(sizes) => Some(replicates.changed(|case| case.with_pools(sizes))?),
+            None => None,
+        };
+        let of = pools.as_ref().unwrap_or(replicates);
+        let sessions = answer.map(|answer| of.intervals(answer, progress)).transpose()?;
+        Ok(Self { seeds, step_time: step_time.transpose()?, step_time_by: by, sessions })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::slo::{Metric, Slo, Verdict};
-use super::tally::{Tally, check_target};
+use super::tally::{Intervals, Tally, check_target};
 use crate::config::faults::FleetEvent;
 use crate::config::scenario::{LoadKind, Scenario};
 use crate::diag::{Error, Place, Result, Warning};
@@ -13,6 +13,7 @@ use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::{Failure, Sessions, Stream};
 use crate::fleet::observer::Observer;
 use crate::fleet::played::{Played, played};
+use crate::fleet::shards::why_together;
 use crate::fleet::workload::{Counts, Workload};
 use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::{Name, Trace};
@@ -40,6 +41,7 @@ pub struct Case {
     pub targets: Vec<Slo>,
     alone: Arc<AloneTimes>,
     kinds: siblings::Kinds,
+    threads: usize,
 }
 
 /// One fleet as it was simulated and judged.
@@ -51,6 +53,8 @@ pub struct Judged {
     pub figures: Figures,
     /// How each target came out, in the order of [`Case::targets`].
     pub verdicts: Vec<Verdict>,
+    /// How far each depends on which sessions were played, where samples were kept for it.
+    pub intervals: Option<Intervals>,
     /// What there is in the trace that was played.
     pub counts: Counts,
     /// Where the run was stopped from outside, if it was: the figures are of what came before.
@@ -133,7 +137,7 @@ impl Case {
         let kinds = siblings::Kinds::default();
         let alone = kinds.alone(&setup, &workload);
         let (warnings, workload) = (Vec::new(), Arc::new(workload));
-        Ok(Self { scenario, setup, workload, notes, warnings, targets, alone, kinds })
+        Ok(Self { scenario, setup, workload, notes, warnings, targets, alone, kinds, threads: 1 })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
@@ -142,6 +146,19 @@ impl Case {
         self.setup.every_step = every_step;
         self.alone = self.kinds.alone(&self.setup, &self.workload);
         self
+    }
+
+    /// Has runs use so many threads at most; their results are the same for any number.
+    #[must_use]
+    pub fn on_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Why one run of it is simulated on one thread, however many there are; `None` if it is not.
+    #[must_use]
+    pub fn why_one_thread(&self) -> Option<&'static str> {
+        why_together(&self.setup)
     }
 
     /// Simulates the fleet with this many replicas, and adds up what figures and targets need.
@@ -156,7 +173,7 @@ impl Case {
     ///
     /// # Errors
     /// As for [`Case::run`].
-    pub fn run_with<O: Observer>(
+    pub fn run_with<O: Observer + Send>(
         &self,
         replicas: u32,
         observer: O,
@@ -174,7 +191,7 @@ impl Case {
     /// # Errors
     /// As for [`Case::run`]; a trace that cannot be read, and a name in the scenario that is not in
     /// the trace.
-    pub fn stream<O: Observer>(
+    pub fn stream<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Stream<'_>,
@@ -213,10 +230,12 @@ impl Case {
         self.scenario.serving.notes.iter().chain(of_gateway).chain(&self.notes)
     }
 
-    /// What tells how long sessions of this case take alone, if its targets are about it.
+    /// What tells beforehand how long sessions of this case take alone, on the thread that makes
+    /// them ready; none where that is found out on all threads.
     #[must_use]
     pub fn alone_times(&self) -> Option<AloneTimes> {
-        self.tally().wants_alone().then(|| self.alone.afresh())
+        let apart = self.threads > 1 && self.why_one_thread().is_none();
+        (!apart).then(|| self.alone.afresh())
     }
 
     /// Whether a fleet of this size has every replica that an event names.
@@ -234,7 +253,7 @@ impl Case {
         }
     }
 
-    fn simulate<O: Observer>(
+    fn simulate<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Sessions<'_>,
@@ -242,7 +261,8 @@ impl Case {
         progress: &Progress,
     ) -> Result<Run<O>> {
         let setup = self.setup.with_replicas(&self.scenario, replicas)?;
-        Ok(fleet::simulate(&setup, sessions, observer, Some(&self.alone), progress))
+        let alone = Some(&*self.alone);
+        Ok(fleet::simulate_on(self.threads, &setup, sessions, observer, alone, progress))
     }
 
     /// A run that came to its end, or was stopped.
@@ -274,6 +294,7 @@ impl Case {
             replicas: run.replicas_at_start,
             figures: Figures::of(run, &self.scenario),
             verdicts: run.records.verdicts(),
+            intervals: run.records.intervals(self.scenario.seed),
             counts: run.counts,
             interrupted: run.interrupted,
         }

@@ -210,12 +210,36 @@ pub struct Hits {
     pub infinite_cache: Option<f64>,
     /// Prefilled although the fleet had computed it before, over all prefilled.
     pub recompute_share: Option<f64>,
+    /// Why the engine's counter is below the infinite cache.
+    pub losses: Losses,
     /// By place in session and turn.
     pub segments: Vec<NamedHit>,
     /// By tenant, if there are several.
     pub tenants: Vec<NamedHit>,
     /// By model, if there are several.
     pub models: Vec<NamedHit>,
+}
+
+/// Prompt tokens that an infinite cache of the fleet would have held and the replica's did not, by
+/// cause; exact, and together the difference of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Losses {
+    /// Tokens of the prompts.
+    pub prompt_tokens: u64,
+    /// Of these, found in the cache.
+    pub cached_tokens: u64,
+    /// Of these, what the infinite cache would have held.
+    pub infinite_cache_tokens: u64,
+    /// The process had computed and evicted them.
+    pub evicted: u64,
+    /// The process was computing them for a call still under way.
+    pub under_way: u64,
+    /// Only other replicas had computed them.
+    pub elsewhere: u64,
+    /// Only processes that are gone had.
+    pub gone: u64,
+    /// Prefix caching is off.
+    pub uncached: u64,
 }
 
 /// The hit rate of some calls.

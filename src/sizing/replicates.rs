@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::case::{Case, Judged};
 use super::slo::Verdict;
+use super::tally::{Intervals, Tally};
 use crate::config::scenario::Scenario;
 use crate::diag::{Error, Result};
 use crate::fleet::Progress;
@@ -92,7 +93,31 @@ impl Replicates {
     /// # Errors
     /// The first standstill, by seed.
     pub fn judge(&self, replicas: u32, progress: &Progress) -> Result<Fleet> {
-        let judge = |case: &Case| Ok(case.judge(&case.run(replicas, progress)?));
+        self.judge_with(replicas, Case::tally, progress)
+    }
+
+    /// The same, with the interval of each target's figure under the seed under which it came out
+    /// worst.
+    ///
+    /// # Errors
+    /// The first standstill, by seed.
+    pub fn intervals(&self, replicas: u32, progress: &Progress) -> Result<Intervals> {
+        let fleet = self.judge_with(replicas, |case| case.tally().keeping(), progress)?;
+        let targets = 0..self.case().targets.len();
+        let worst = targets.filter_map(|target| {
+            fleet.worst(target).intervals.as_ref().map(|intervals| intervals[target])
+        });
+        Ok(worst.collect())
+    }
+
+    fn judge_with(
+        &self,
+        replicas: u32,
+        tally: impl Fn(&Case) -> Tally + Sync,
+        progress: &Progress,
+    ) -> Result<Fleet> {
+        let judge =
+            |case: &Case| Ok(case.judge(&case.run_with(replicas, tally(case), progress)?));
         let runs: Vec<Result<Judged>> = self.cases.par_iter().map(judge).collect();
         let pods = self.case().scenario.gateway.as_ref().map(|gateway| gateway.config().pods);
         Ok(Fleet { replicas, pods, runs: runs.into_iter().collect::<Result<_>>()? })
@@ -115,9 +140,14 @@ impl Fleet {
     /// How this target came out under the seed under which it came out worst.
     #[must_use]
     pub fn verdict(&self, target: usize) -> &Verdict {
-        let verdicts = self.runs.iter().map(|run| &run.verdicts[target]);
-        let worst = verdicts.min_by(|a, b| inside(a).total_cmp(&inside(b)));
-        worst.unwrap_or(&self.runs[0].verdicts[target])
+        &self.worst(target).verdicts[target]
+    }
+
+    /// The run in which this target came out worst.
+    fn worst(&self, target: usize) -> &Judged {
+        let inside = |run: &Judged| inside(&run.verdicts[target]);
+        let worst = self.runs.iter().min_by(|a, b| inside(a).total_cmp(&inside(b)));
+        worst.unwrap_or(&self.runs[0])
     }
 
     /// The target with the least margin under any seed: the one that binds.

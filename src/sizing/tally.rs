@@ -5,12 +5,13 @@
 //! the size of the run; whether a target is met is known exactly, because its bound is known
 //! before.
 
+use super::bootstrap::{Interval, Unavailable};
 use super::slo::{Metric, Quantity, Slo, Verdict};
 use crate::config::pools::Pool;
 use crate::diag::Result;
 use crate::fleet::observer::{About, Observer};
-use crate::fleet::workload::{CallPlan, Names};
-use crate::observe::records::{CallOutcome, CallRecord, Place, TaskRecord, TurnRecord};
+use crate::fleet::workload::{Class, Names};
+use crate::observe::records::{CallOutcome, CallRecord, Missed, Place, TaskRecord, TurnRecord};
 use crate::stats::Samples;
 use crate::units::Span;
 
@@ -31,6 +32,9 @@ pub(super) const BANDS: [(&str, u64, u64); 5] = [
     ("128k+", 128_000, u64::MAX),
 ];
 
+/// The interval of each target's figure, or why there is none.
+pub type Intervals = Vec<std::result::Result<Interval, Unavailable>>;
+
 /// Everything that is added up.
 #[derive(Clone, Debug)]
 pub struct Tally {
@@ -45,6 +49,9 @@ pub struct Tally {
     /// By band, and by whether half of the prompt was cached; times to first token.
     pub(super) bands: [[Samples; 2]; BANDS.len()],
     pub(super) hit: HitSum,
+    /// Tokens by the cause for which the cache did not hold them, in the order of
+    /// [`Missed::NAMES`].
+    pub(super) missed: [u64; Missed::NAMES.len()],
     /// By kind of place, in the order of [`Place::ALL`].
     pub(super) segments: [HitSum; Place::ALL.len()],
     /// By number.
@@ -125,6 +132,7 @@ impl Tally {
             latency: LatencySamples::default(),
             bands: Default::default(),
             hit: HitSum::default(),
+            missed: [0; Missed::NAMES.len()],
             segments: Default::default(),
             tenants: Vec::new(),
             models: Vec::new(),
@@ -149,7 +157,20 @@ impl Tally {
         self.targets.iter().map(TargetTally::verdict).collect()
     }
 
-    fn answered(&mut self, call: &CallRecord, plan: &CallPlan) {
+    /// The same, keeping every sample of a target for its interval.
+    #[must_use]
+    pub fn keeping(mut self) -> Self {
+        self.targets.iter_mut().for_each(TargetTally::keep);
+        self
+    }
+
+    /// The interval of each target's figure; none if nothing was kept.
+    #[must_use]
+    pub fn intervals(&self, seed: u64) -> Option<Intervals> {
+        self.targets.iter().map(|target| target.interval(seed)).collect()
+    }
+
+    fn answered(&mut self, call: &CallRecord, class: &Class) {
         let sums = &mut self.calls;
         sums.output += call.output.0;
         sums.prefilled += call.prefilled.0;
@@ -169,13 +190,16 @@ impl Tally {
         let mostly_cached = call.cached.0 * 2 >= call.prompt.0;
         self.bands[band.unwrap_or(BANDS.len() - 1)][usize::from(mostly_cached)].add(call.ttft().0);
         self.hit.add(call);
+        for (sum, tokens) in self.missed.iter_mut().zip(call.missed.parts()) {
+            *sum += u64::from(tokens);
+        }
         for (sum, (kind, _)) in self.segments.iter_mut().zip(Place::ALL) {
             if call.place.is(kind) {
                 sum.add(call);
             }
         }
-        at(&mut self.tenants, plan.tenant).add(call);
-        at(&mut self.models, plan.model).add(call);
+        at(&mut self.tenants, class.tenant).add(call);
+        at(&mut self.models, class.model).add(call);
     }
 }
 
@@ -197,11 +221,11 @@ fn pico_per(span: Span, number: u64) -> u64 {
 
 impl Observer for Tally {
     fn call(&mut self, call: &CallRecord, about: &About<'_>) {
-        self.path.call(call, about.plan);
+        self.path.call(call);
         if !about.window.holds(call.ended) {
             return;
         }
-        let plan = &about.plan.calls[call.call as usize];
+        let class = about.plan.class(call.call);
         pools::call(&mut self.pools, call);
         let sums = &mut self.calls;
         sums.compacted += u64::from(call.compacted);
@@ -213,7 +237,7 @@ impl Observer for Tally {
         match call.outcome {
             CallOutcome::Completed => {
                 sums.completed += 1;
-                self.answered(call, plan);
+                self.answered(call, class);
             }
             CallOutcome::Rejected => sums.rejected += 1,
             CallOutcome::Refused => {
@@ -223,7 +247,7 @@ impl Observer for Tally {
             }
             CallOutcome::RecordedFailure => sums.recorded_failures += 1,
         }
-        self.targets.iter_mut().for_each(|target| target.call(call, plan, about.names));
+        self.targets.iter_mut().for_each(|target| target.call(call, class, about.names));
     }
 
     fn turn(&mut self, turn: &TurnRecord, about: &About<'_>) {
@@ -243,7 +267,7 @@ impl Observer for Tally {
                 Some(Quantity::TurnLlm) => turn.turn_llm(),
                 _ => continue,
             };
-            target.unit(sample.secs(), about);
+            target.unit(turn.play, sample.secs(), about);
         }
     }
 
@@ -274,7 +298,7 @@ impl Observer for Tally {
                 },
                 _ => continue,
             };
-            target.unit(sample, about);
+            target.unit(task.play, sample, about);
         }
     }
 

@@ -41,6 +41,8 @@ struct Run {
     /// Whether figures are also read from its calls, one by one.
     #[serde(default)]
     calls: bool,
+    /// It is run under so many seeds, from 1 on; without, once and as it stands.
+    seeds: Option<u64>,
 }
 
 /// Claims about one thing.
@@ -63,8 +65,11 @@ struct Claim {
     unit: Option<Unit>,
     #[serde(default)]
     digits: usize,
-    /// The figures that reproduce it.
-    reproduced: Option<[f64; 2]>,
+    /// What the source says, of which the figures follow that reproduce it.
+    claimed: Option<Claimed>,
+    /// How words without a figure are read.
+    #[serde(default)]
+    read_as: String,
     /// A test that shows it where no command does, as file and function.
     test: Option<[String; 2]>,
     /// What that test comes to, and whether that is what was claimed.
@@ -77,6 +82,48 @@ struct Claim {
     note: String,
 }
 
+/// What a source says. The bounds follow from it by one rule, whatever comes out here.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Claimed {
+    /// From one figure to another: these.
+    Range([f64; 2]),
+    /// More than a figure.
+    Least(f64),
+    /// At most a figure.
+    Most(f64),
+    /// One figure, or about one: a tenth to either side; of a share a tenth of the smaller of what
+    /// it holds and what it leaves.
+    Figure(f64),
+    /// A figure that follows from others by arithmetic: all that is printed alike.
+    Printed(String),
+    /// Words, as they are read here.
+    Reading([f64; 2]),
+}
+
+impl Claimed {
+    fn bounds(&self, unit: Unit) -> [f64; 2] {
+        match self {
+            Self::Range(bounds) | Self::Reading(bounds) => *bounds,
+            Self::Least(least) => [*least, f64::INFINITY],
+            Self::Most(most) => [f64::NEG_INFINITY, *most],
+            Self::Figure(figure) => {
+                let of = match unit {
+                    Unit::Percent => figure.min(100.0 - figure),
+                    _ => *figure,
+                };
+                [figure - 0.1 * of, figure + 0.1 * of]
+            }
+            Self::Printed(text) => {
+                let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+                let (figure, half) =
+                    (text.parse::<f64>().unwrap(), 0.5 * 0.1f64.powi(decimals as i32));
+                [figure - half, figure + half]
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
@@ -87,8 +134,12 @@ enum Verdict {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 enum Unit {
+    /// A share.
     #[serde(rename = "%")]
     Percent,
+    /// A gain, which is no share.
+    #[serde(rename = "% more")]
+    More,
     /// The word "refused" for 1.
     #[serde(rename = "refused")]
     Refused,
@@ -116,7 +167,7 @@ impl Unit {
     /// A figure of JSON in this unit: shares in per cent, bytes in what is asked for.
     fn of(self, value: f64) -> f64 {
         match self {
-            Self::Percent => 100.0 * value,
+            Self::Percent | Self::More => 100.0 * value,
             Self::Gibibytes => value / f64::from(1 << 30),
             Self::Mebibytes => value / f64::from(1 << 20),
             Self::Gigabytes => value / 1e9,
@@ -128,7 +179,7 @@ impl Unit {
     fn word(self) -> &'static str {
         match self {
             Self::Refused | Self::None => "",
-            Self::Percent => " %",
+            Self::Percent | Self::More => " %",
             Self::Times => " x",
             Self::Gibibytes => " GiB",
             Self::Mebibytes => " MiB",
@@ -174,19 +225,21 @@ impl Claim {
         format!("claim {} ({})", self.number, self.what)
     }
 
-    fn find(&self, figures: &BTreeMap<String, Value>) -> Found {
+    fn find(&self, figures: &Figures) -> Found {
         let name = self.name();
         match (&self.figure, &self.test, &self.not_modelled) {
             (Some(figure), None, None) => {
-                let value = expression::value(figure, figures)
-                    .unwrap_or_else(|error| panic!("{name}: {error}"));
+                let values =
+                    figures.values(figure).unwrap_or_else(|error| panic!("{name}: {error}"));
                 let unit = self.unit.unwrap_or_else(|| panic!("{name}: no unit"));
-                let [least, most] = self.reproduced.unwrap_or_else(|| panic!("{name}: no bounds"));
-                let verdict = match (least..=most).contains(&unit.of(value)) {
+                let claimed = self.claimed.as_ref().unwrap_or_else(|| panic!("{name}: no claim"));
+                let [least, most] = claimed.bounds(unit);
+                let inside = |value: &f64| (least..=most).contains(&unit.of(*value));
+                let verdict = match values.iter().all(inside) {
                     true => Verdict::Reproduced,
                     false => Verdict::Contested,
                 };
-                Found { shown: unit.show(value, self.digits), verdict }
+                Found { shown: spread(&values, unit, self.digits), verdict }
             }
             (None, Some(test), None) => {
                 holds_test(test, &name);
@@ -197,6 +250,41 @@ impl Claim {
             (None, None, Some(_)) => Found { shown: "-".to_owned(), verdict: Verdict::NotModelled },
             _ => panic!("{name}: either a figure, a test, or why it is not modelled"),
         }
+    }
+}
+
+/// The mean over seeds, and the least and the most of them.
+fn spread(values: &[f64], unit: Unit, digits: usize) -> String {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let shown = unit.show(mean, digits);
+    if values.len() == 1 {
+        return shown;
+    }
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let bare = |value: f64| grouped(unit.of(value), digits);
+    format!("{shown}; {} to {}", bare(least), bare(most))
+}
+
+/// What every run prints, seed by seed. What is run once is the same under all of them.
+struct Figures(Vec<BTreeMap<String, Value>>);
+
+impl Figures {
+    /// An expression under every seed, or once if that is enough.
+    fn values(&self, text: &str) -> Result<Vec<f64>, String> {
+        let values: Vec<f64> = self
+            .0
+            .iter()
+            .map(|figures| expression::value(text, figures))
+            .collect::<Result<_, _>>()?;
+        let same = values.iter().all(|value| *value == values[0]);
+        Ok(if same { vec![values[0]] } else { values })
+    }
+
+    /// Its mean.
+    fn mean(&self, text: &str) -> Result<f64, String> {
+        let values = self.values(text)?;
+        Ok(values.iter().sum::<f64>() / values.len() as f64)
     }
 }
 
@@ -243,6 +331,24 @@ fn every_run_is_used_and_every_contradiction_explained() {
     for claim in claims() {
         assert!(!claim.published.is_empty() && !claim.source.is_empty(), "{}", claim.name());
     }
+}
+
+#[test]
+fn bounds_follow_from_what_is_claimed() {
+    let near = |claimed: Claimed, unit, expected: [f64; 2]| {
+        let bounds = claimed.bounds(unit);
+        let off = bounds.iter().zip(expected).map(|(bound, expected)| (bound - expected).abs());
+        assert!(off.fold(0.0, f64::max) < 1e-9, "{claimed:?}: {bounds:?}");
+    };
+    near(Claimed::Range([1.0, 2.0]), Unit::None, [1.0, 2.0]);
+    near(Claimed::Figure(40.0), Unit::Times, [36.0, 44.0]);
+    near(Claimed::Figure(98.0), Unit::Percent, [97.8, 98.2]);
+    near(Claimed::Figure(8.0), Unit::Percent, [7.2, 8.8]);
+    near(Claimed::Figure(93.0), Unit::More, [83.7, 102.3]);
+    near(Claimed::Printed("43.3".to_owned()), Unit::Gibibytes, [43.25, 43.35]);
+    near(Claimed::Printed("15".to_owned()), Unit::Gigabytes, [14.5, 15.5]);
+    assert_eq!(Claimed::Least(96.0).bounds(Unit::Percent), [96.0, f64::INFINITY]);
+    assert_eq!(Claimed::Most(4.0).bounds(Unit::None)[1], 4.0);
 }
 
 #[test]

@@ -85,9 +85,10 @@ fn affinity_keeps_its_hits_as_replicas_are_added_and_random_does_not() {
 fn pins_that_are_not_shared_lose_hits_as_workers_grow() {
     let hits = hits("unshared-pins");
     let workers = [2, 4, 8, 16, 32];
-    assert!(workers.iter().all(|&n| at(&hits, "true", n) == at(&hits, "true", 2)));
-    assert!(workers.windows(2).all(|two| at(&hits, "false", two[1]) < at(&hits, "false", two[0])));
-    assert!(at(&hits, "false", 32) < 0.75 * at(&hits, "true", 32));
+    let (shared, apart) = ("shared_pins = true", "shared_pins = false");
+    assert!(workers.iter().all(|&n| at(&hits, shared, n) == at(&hits, shared, 2)));
+    assert!(workers.windows(2).all(|two| at(&hits, apart, two[1]) < at(&hits, apart, two[0])));
+    assert!(at(&hits, apart, 32) < 0.75 * at(&hits, shared, 32));
 }
 
 #[test]

@@ -66,3 +66,46 @@ fn a_name_that_nothing_can_be_drawn_to_is_refused_at_once() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stdout.is_empty() && !path.exists());
 }
+
+/// The marks of a run, in order: seconds and label.
+fn marks(path: &Path) -> Vec<(f64, String)> {
+    let rows = csv::Reader::from_path(path).unwrap().into_records().map(Result::unwrap);
+    let marks = rows.filter(|row| &row[0] == "marks");
+    marks.map(|row| (row[2].parse().unwrap(), row[1].to_owned())).collect()
+}
+
+#[test]
+fn what_becomes_of_replicas_is_marked_where_it_happens() {
+    let folder = tempfile::tempdir().unwrap();
+    let drawn = |scenario: &str| {
+        let path = folder.path().join("run.csv");
+        let mut run = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"));
+        run.current_dir(env!("CARGO_MANIFEST_DIR")).args(["replay", scenario, "--plot"]).arg(&path);
+        run.args(["--set", "load.developers=12"]).assert().success();
+        marks(&path)
+    };
+    let lost = drawn("scenarios/collapse/replica-lost.toml");
+    let expected = [(1_800.0, "replica 0 lost"), (2_100.0, "replica 0 back")];
+    assert_eq!(lost, expected.map(|(at, label)| (at, label.to_owned())));
+    let updated = drawn("scenarios/collapse/rolling-update.toml");
+    assert_eq!(updated[0], (1_500.0, "update begins: 0 drains".to_owned()));
+    assert_eq!(updated.len(), 5, "{updated:?}");
+    assert!(updated[4].1 == "3 back" && updated.is_sorted_by(|a, b| a.0 < b.0), "{updated:?}");
+}
+
+#[test]
+fn a_fleet_that_is_scaled_shows_how_many_take_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.csv");
+    let scaled = ["replicas=1", "autoscale.engines.max_replicas=3", "load.developers=60"];
+    let scaled = scaled.iter().flat_map(|set| ["--set", set]);
+    let more = ["--set", "run.warmup_s=0", "--set", "autoscale.engines.startup_s=60", "--plot"];
+    let mut run = replay(&[]);
+    run.args(scaled).args(more).arg(&path).assert().success();
+    let points = points(&path);
+    let of = |panel: &str| points.iter().filter(|(name, ..)| name.starts_with(panel)).count();
+    assert!(of("replicas that take calls") > 4 && marks(&path).is_empty());
+    let counts = points.iter().filter(|(name, ..)| name.starts_with("replicas that take calls"));
+    let most = counts.map(|(_, value, _)| *value).fold(0.0, f64::max);
+    assert!((2.0..=3.0).contains(&most), "{most}");
+}

@@ -40,7 +40,15 @@ pub enum Quantity {
     Seconds,
     /// A count, a rate or a ratio; its axis starts at 0.
     Number,
+    /// Things that there are whole numbers of; ticks stand at such.
+    Count,
+    /// A value over its bound, written as per cent; its axis goes by ratio and around the bound.
+    /// What lies beyond it is drawn at its end.
+    OfBound,
 }
+
+/// The farthest from its bound that a value is drawn.
+pub(super) const OF_BOUND: (f64, f64) = (0.1, 10.0);
 
 impl Scale {
     /// The place of a position between 0 and 1.
@@ -164,6 +172,14 @@ impl Values {
         for value in values.filter(|value| value.is_finite()) {
             (least, most) = (least.min(value), most.max(value));
         }
+        if quantity == Quantity::OfBound {
+            let range = (least.clamp(OF_BOUND.0, 0.8), most.clamp(1.25, OF_BOUND.1));
+            let marks = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+            let inside = marks.into_iter().filter(|mark| range.0 <= *mark && *mark <= range.1);
+            let ticks = inside.map(|mark| (mark, quantity.written(mark, mark))).collect();
+            let range = (range.0 / 1.05, range.1 * 1.05);
+            return Self { scale: Scale::Log, range, ticks };
+        }
         let wide = least > 0.0 && most / least > 30.0;
         if quantity == Quantity::Seconds && wide {
             let range = (least / 1.15, most * 1.15);
@@ -177,7 +193,8 @@ impl Values {
         };
         let at = match quantity {
             Quantity::Seconds => time_ticks(most),
-            Quantity::Share | Quantity::Number => ticks(0.0, most, TICKS),
+            Quantity::Count => counts(most),
+            _ => ticks(0.0, most, TICKS),
         };
         let unit = step_of(&at);
         let ticks = at.into_iter().map(|y| (y, quantity.written(y, unit))).collect();
@@ -189,9 +206,11 @@ impl Quantity {
     /// A value as it stands beside its tick, where ticks are `step` apart.
     fn written(self, value: f64, step: f64) -> String {
         match self {
-            Quantity::Share => format!("{} %", number(value * 100.0, step * 100.0)),
+            Quantity::Share | Quantity::OfBound => {
+                format!("{} %", number(value * 100.0, step * 100.0))
+            }
             Quantity::Seconds => seconds(value),
-            Quantity::Number => number(value, step),
+            Quantity::Number | Quantity::Count => number(value, step),
         }
     }
 }
@@ -200,9 +219,9 @@ impl Quantity {
     /// A value in words, to two or three digits.
     pub(super) fn said(self, value: f64) -> String {
         match self {
-            Quantity::Share => format!("{:.0} %", value * 100.0),
+            Quantity::Share | Quantity::OfBound => format!("{:.0} %", value * 100.0),
             Quantity::Seconds if value >= 60.0 => seconds((value / 6.0).round() * 6.0),
-            Quantity::Seconds | Quantity::Number => {
+            Quantity::Seconds | Quantity::Number | Quantity::Count => {
                 let digits = 10f64.powi(2 - (value.abs().max(1e-9).log10().floor() as i32));
                 let rounded = (value * digits).round() / digits;
                 match self {
@@ -214,15 +233,27 @@ impl Quantity {
     }
 }
 
-/// Ticks of a time axis from 0, in the unit that people would use.
+/// Ticks of a time axis from 0, at times that people would choose.
 fn time_ticks(most: f64) -> Vec<f64> {
-    let unit = match most {
-        _ if most >= 4.0 * 3_600.0 => 3_600.0,
-        _ if most >= 240.0 => 60.0,
-        _ if most < 1.0 => 1e-3,
-        _ => 1.0,
-    };
-    ticks(0.0, most / unit, TICKS).into_iter().map(|tick| tick * unit).collect()
+    const STEPS: [f64; 22] = [
+        1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_200.0, 1_800.0,
+        3_600.0, 7_200.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0,
+    ];
+    let step = STEPS.into_iter().find(|step| most / step <= TICKS);
+    match step.filter(|step| *step > 1.0) {
+        Some(step) => (0..=(most / step) as u32).map(|tick| f64::from(tick) * step).collect(),
+        None => {
+            let unit = if most < 1.0 { 1e-3 } else { 1.0 };
+            ticks(0.0, most / unit, TICKS).into_iter().map(|tick| tick * unit).collect()
+        }
+    }
+}
+
+/// Ticks at whole numbers from 0.
+fn counts(most: f64) -> Vec<f64> {
+    let steps = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
+    let step = steps.into_iter().find(|step| most / step <= TICKS + 1.0).unwrap_or(most);
+    (0..=(most / step) as u32).map(|tick| f64::from(tick) * step).collect()
 }
 
 /// Ticks of a time axis by ratio.
@@ -253,14 +284,15 @@ fn number(value: f64, step: f64) -> String {
     let (value, step, suffix) = match value.abs() {
         large if large >= 1e9 => (value / 1e9, step / 1e9, " G"),
         large if large >= 1e6 => (value / 1e6, step / 1e6, " M"),
-        large if large >= 1e5 => (value / 1e3, step / 1e3, " k"),
         _ => (value, step, ""),
     };
-    let decimals = (0..4).find(|&decimals| {
-        let shift = 10f64.powi(decimals);
-        ((value * shift).round() - value * shift).abs() < 1e-6 * shift.max(1.0)
-            || step * shift >= 10.0
-    });
+    let shift = |decimals: i32| 10f64.powi(decimals);
+    let exact = |&decimals: &i32| {
+        let shifted = value * shift(decimals);
+        (shifted.round() - shifted).abs() < 1e-6 * shift(decimals).max(1.0)
+    };
+    let enough = |decimals: &i32| step * shift(*decimals) >= 10.0;
+    let decimals = (0..4).find(exact).or_else(|| (0..4).find(enough));
     let decimals = decimals.unwrap_or(4) as usize;
     if decimals == 0 {
         return format!("{}{suffix}", grouped(value.round() as i64));
@@ -296,6 +328,10 @@ mod tests {
         assert_eq!(texts(&small.ticks).last(), Some(&"2 %"));
         let time = Values::of(Quantity::Seconds, [100.0, 700.0].into_iter());
         assert_eq!(texts(&time.ticks), ["0", "5 min", "10 min"]);
+        let replicas = Values::of(Quantity::Count, [1.0, 8.0].into_iter());
+        assert_eq!(texts(&replicas.ticks), ["0", "2", "4", "6", "8"]);
+        let hours = Values::of(Quantity::Seconds, [400.0, 5_500.0].into_iter());
+        assert_eq!(texts(&hours.ticks), ["0", "30 min", "1 h", "1.5 h"]);
         let wide = Values::of(Quantity::Seconds, [0.5, 70.0].into_iter());
         assert_eq!((wide.scale, texts(&wide.ticks)[0]), (Scale::Log, "1 s"));
         assert_eq!(Values::of(Quantity::Number, std::iter::empty()).range, (0.0, 1.0));
@@ -308,6 +344,8 @@ mod tests {
         assert_eq!(number(12_000.0, 2_000.0), "12,000");
         assert_eq!(number(2_500_000.0, 500_000.0), "2.5 M");
         assert_eq!(number(0.05, 0.05), "0.05");
+        assert_eq!(number(0.125, 0.125), "0.125");
+        assert_eq!(number(128_000.0, 32_000.0), "128,000");
         assert_eq!(seconds(5_400.0), "1.5 h");
         assert_eq!(seconds(0.25), "250 ms");
     }

@@ -63,17 +63,32 @@ impl Type {
     /// The lines of a paragraph at most `width` pixels wide.
     pub(super) fn lines(&self, text: &str, width: f64) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        for word in text.split_whitespace() {
+        for word in words(text) {
             match lines.last_mut() {
                 Some(line) if self.width(&format!("{line} {word}")) <= width => {
                     line.push(' ');
-                    line.push_str(word);
+                    line.push_str(&word);
                 }
-                _ => lines.push(word.to_owned()),
+                _ => lines.push(word),
             }
         }
         lines
     }
+}
+
+/// What a line may be broken between: a number stays with its unit.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 9] = ["%", "ms", "s", "min", "h", "d", "k", "M", "tok/s"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let unit = word.trim_end_matches([',', ';', ':', '.', ')']);
+        let number = |last: &String| last.ends_with(|end: char| end.is_ascii_digit());
+        match words.last_mut().filter(|last| UNITS.contains(&unit) && number(last)) {
+            Some(last) => *last = format!("{last} {word}"),
+            None => words.push(word.to_owned()),
+        }
+    }
+    words
 }
 
 impl<'a> Canvas<'a> {
@@ -112,6 +127,12 @@ impl<'a> Canvas<'a> {
     /// A faint area.
     pub(super) fn area(&self, corners: &[(f64, f64)], colour: RGBColor) {
         drawn(self.area.draw(&Polygon::new(whole(corners), colour.mix(0.16))));
+    }
+
+    /// A white area, so that what is written on it can be read.
+    pub(super) fn blank(&self, (left, top): (f64, f64), (right, bottom): (f64, f64)) {
+        let corners = [(left, top), (right, top), (right, bottom), (left, bottom)];
+        drawn(self.area.draw(&Polygon::new(whole(&corners), plotters::style::WHITE.filled())));
     }
 
     /// A disc with a white rim.
@@ -169,5 +190,6 @@ mod tests {
         assert!(lines.len() > 2 && lines.iter().all(|line| look.width(line) <= 100.0), "{lines:?}");
         assert_eq!(lines.join(" "), "the hit rate collapses beyond one developer");
         assert_eq!(look.lines("unbreakable", 5.0), ["unbreakable"]);
+        assert_eq!(look.lines("from 17 %, in 3 s", 5.0), ["from", "17 %,", "in", "3 s"]);
     }
 }

@@ -3,11 +3,12 @@
 use super::axis::{Axis, Values};
 use super::canvas::{Align, Canvas, Type};
 use super::labels::spread;
+use super::marks::Labels;
 use super::style::{
     BOUND, COLOURS, Face, GAP, GRID, INK, LABELS, LEADING, LEFT, LINE, MARGIN, MARK, NAME, NOTE,
-    PANEL, SOFT, SUBTITLE, TARGET, TICK, TITLE, TO_LABEL, WIDTH,
+    PANEL, ROW, SOFT, SUBTITLE, TARGET, TICK, TITLE, TO_LABEL, WIDTH,
 };
-use super::{Figure, Panel, Point, Role, Series};
+use super::{Figure, Panel, Point, Role, Row, Series};
 use plotters::style::RGBColor;
 
 const HEADING: Type = Type { face: Face::Semibold, size: TITLE, colour: INK };
@@ -21,11 +22,22 @@ pub(super) fn draw(figure: &Figure) -> (String, f64, f64) {
     let text_width = WIDTH - 2.0 * MARGIN;
     let title = HEADING.lines(&figure.title, text_width);
     let subtitle = BELOW.lines(&figure.subtitle, text_width);
-    let note = NOTES.lines(&figure.note, text_width);
     let height_of = |lines: &[String], look: &Type| lines.len() as f64 * look.size * LEADING;
-    let top = MARGIN + height_of(&title, &HEADING) + height_of(&subtitle, &BELOW) + 34.0;
-    let panels = figure.panels.len() as f64;
-    let bottom = top + panels * PANEL + (panels - 1.0).max(0.0) * GAP;
+    let (left, right) = (MARGIN + LEFT - 22.0, WIDTH - MARGIN - label_width(figure));
+    let place = |x| left + figure.axis.scale.place(x, figure.axis.range) * (right - left);
+    let marks = figure.marks.iter().map(|mark| (place(mark.x), mark));
+    let marks = Labels::new(marks, WIDTH - MARGIN);
+    let note = match marks.left_out() {
+        0 => figure.note.clone(),
+        1 => format!("{} One label of a mark had no room.", figure.note),
+        left_out => format!("{} {left_out} labels of marks had no room.", figure.note),
+    };
+    let note = NOTES.lines(&note, text_width);
+    let head = MARGIN + height_of(&title, &HEADING) + height_of(&subtitle, &BELOW);
+    let top = head + 34.0 + marks.height();
+    let heights = figure.panels.iter().map(height_of_panel);
+    let gaps = GAP * (figure.panels.len().max(1) - 1) as f64;
+    let bottom = top + heights.sum::<f64>() + gaps;
     let below = 44.0 + if note.is_empty() { 0.0 } else { height_of(&note, &NOTES) + 10.0 };
     let height = (bottom + below + MARGIN / 2.0).ceil();
 
@@ -34,19 +46,29 @@ pub(super) fn draw(figure: &Figure) -> (String, f64, f64) {
     let mut y = paragraph(&canvas, &title, MARGIN, &HEADING);
     y = paragraph(&canvas, &subtitle, y + 2.0, &BELOW);
     debug_assert!(y <= top, "the panels begin below the title");
-    let right = WIDTH - MARGIN - label_width(figure);
-    let (left, mut top) = (MARGIN + LEFT - 22.0, top);
+    let first = top;
+    let mut top = top;
     for (position, panel) in figure.panels.iter().enumerate() {
-        let frame = Frame { left, right, top, bottom: top + PANEL };
+        let frame = Frame { left, right, top, bottom: top + height_of_panel(panel) };
+        let is_first = position == 0;
+        let name = top - 17.0 - if is_first { marks.height() } else { 0.0 };
+        canvas.text(&panel.name, (MARGIN, name), Align::Left, &PANEL_NAME);
+        marks.lines(&canvas, (frame.top, frame.bottom), is_first);
         let last = position + 1 == figure.panels.len();
         draw_panel(&canvas, panel, &figure.axis, &frame, last);
-        top += PANEL + GAP;
+        top = frame.bottom + GAP;
     }
+    marks.write(&canvas, first);
     let label = ((left + right) / 2.0, bottom + 36.0);
     canvas.text(&figure.axis.label, label, Align::Centre, &Type { colour: INK, ..BELOW });
     paragraph(&canvas, &note, bottom + 54.0, &NOTES);
     canvas.finish();
     (svg, WIDTH, height)
+}
+
+/// Height of a panel between its lowest and its highest value.
+fn height_of_panel(panel: &Panel) -> f64 {
+    if panel.rows.is_empty() { PANEL } else { ROW * panel.rows.len() as f64 }
 }
 
 /// Draws lines of text from a height on; gives the height below them.
@@ -61,7 +83,11 @@ fn paragraph(canvas: &Canvas, lines: &[String], mut y: f64, look: &Type) -> f64 
 
 /// Room for the longest label of any line.
 fn label_width(figure: &Figure) -> f64 {
-    let names = figure.panels.iter().flat_map(|panel| &panel.series).map(|series| &series.name);
+    let names = figure.panels.iter().flat_map(|panel| {
+        let rows = panel.rows.iter().map(|row| &row.name);
+        let thresholds = panel.thresholds.iter().map(|threshold| &threshold.name);
+        panel.series.iter().map(|series| &series.name).chain(rows).chain(thresholds)
+    });
     let widest = names.map(|name| NOTES_OF_LINES.width(name)).fold(0.0, f64::max);
     (widest + TO_LABEL + 4.0).clamp(LABELS.0, LABELS.1)
 }
@@ -108,9 +134,8 @@ fn draw_panel(canvas: &Canvas, panel: &Panel, axis: &Axis, frame: &Frame, last: 
     let all = each.chain(panel.thresholds.iter().map(|threshold| threshold.y));
     let values = Values::of(panel.quantity, all);
     let map = Map { frame, axis, values: &values };
-    let name = (MARGIN, frame.top - 17.0);
-    canvas.text(&panel.name, name, Align::Left, &PANEL_NAME);
-    for (y, text) in &values.ticks {
+    let has_values = panel.rows.is_empty();
+    for (y, text) in values.ticks.iter().filter(|_| has_values) {
         let y = map.y(*y);
         canvas.line(&[(frame.left, y), (frame.right, y)], GRID, 1.0);
         canvas.text(text, (frame.left - 7.0, y), Align::Right, &TICKS);
@@ -126,13 +151,32 @@ fn draw_panel(canvas: &Canvas, panel: &Panel, axis: &Axis, frame: &Frame, last: 
     for threshold in &panel.thresholds {
         let y = map.y(threshold.y);
         canvas.broken(&[(frame.left, y), (frame.right, y)], TARGET, 1.25);
-        let look = Type { colour: TARGET, ..NOTES };
-        canvas.text(&threshold.name, (frame.left + 5.0, y - 8.0), Align::Left, &look);
     }
     for series in panel.series.iter().rev() {
         draw_series(canvas, series, &map);
     }
     draw_labels(canvas, panel, &map);
+    for (number, row) in panel.rows.iter().enumerate() {
+        draw_row(canvas, row, &map, frame.top + ROW * (number as f64 + 0.5));
+    }
+}
+
+/// What holds where: a disc or a cross at every position, told apart by shape as well as colour.
+fn draw_row(canvas: &Canvas, row: &Row, map: &Map, y: f64) {
+    canvas.line(&[(map.frame.left, y), (map.frame.right, y)], GRID, 1.0);
+    for (x, holds) in &row.holds {
+        let (x, arm) = (map.x(*x), MARK * 0.95);
+        if *holds {
+            canvas.disc((x, y), MARK + 0.75, COLOURS[0]);
+            continue;
+        }
+        canvas.blank((x - arm - 1.5, y - 1.5), (x + arm + 1.5, y + 1.5));
+        for down in [arm, -arm] {
+            canvas.line(&[(x - arm, y - down), (x + arm, y + down)], TARGET, 1.75);
+        }
+    }
+    let label = (map.frame.right + TO_LABEL, y);
+    canvas.text(&row.name, label, Align::Left, &NOTES_OF_LINES);
 }
 
 /// The ticks that can be written without covering each other.
@@ -185,28 +229,32 @@ fn draw_series(canvas: &Canvas, series: &Series, map: &Map) {
 
 /// Every line's name where it ends, with a hair line to it where it had to move.
 fn draw_labels(canvas: &Canvas, panel: &Panel, map: &Map) {
-    let ends = panel.series.iter().filter(|series| !series.name.is_empty()).filter_map(|series| {
+    let series = panel.series.iter().filter(|series| !series.name.is_empty());
+    let series = series.filter_map(|series| {
         let end = series.points.iter().rev().find(|point| point.is_finite())?;
-        Some((series, map.at(end)))
+        Some((&series.name, colour_of(series.role), map.at(end)))
     });
-    let ends: Vec<(&Series, (f64, f64))> = ends.collect();
-    let wanted: Vec<f64> = ends.iter().map(|(_, (_, y))| *y).collect();
+    let thresholds = panel.thresholds.iter().map(|threshold| {
+        let end = (map.frame.right - MARK, map.y(threshold.y));
+        (&threshold.name, TARGET, end)
+    });
+    let ends: Vec<_> = series.chain(thresholds).collect();
+    let wanted: Vec<f64> = ends.iter().map(|(.., (_, y))| *y).collect();
     let bounds = (map.frame.top - 4.0, map.frame.bottom);
     let places = spread(&wanted, NAME * 1.15, bounds);
-    for ((series, (x, y)), place) in ends.into_iter().zip(places) {
-        let colour = colour_of(series.role);
+    for ((name, colour, (x, y)), place) in ends.into_iter().zip(places) {
         let start = map.frame.right + TO_LABEL;
-        if (place - y).abs() > 3.0 || x < map.frame.right - 1.0 {
+        if (place - y).abs() > 3.0 || x < map.frame.right - MARK - 1.0 {
             canvas.line(&[(x + MARK + 1.5, y), (start - 2.0, place)], colour, 0.5);
         }
         let look = Type { colour, ..NOTES_OF_LINES };
-        canvas.text(&series.name, (start, place), Align::Left, &look);
+        canvas.text(name, (start, place), Align::Left, &look);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Axis, Figure, Panel, Point, Quantity, Series, Threshold};
+    use super::super::{Axis, Figure, Mark, Panel, Point, Quantity, Series, Threshold};
     use super::*;
 
     /// Hit rate and task time over replicas, for two routers.
@@ -234,6 +282,7 @@ mod tests {
                     .with(line("infinite cache", [0.97; 5]).of(Role::Bound)),
                 time,
             ],
+            marks: vec![Mark::new(4.0, "answer: 4")],
             note: "A made-up example.".to_owned(),
         }
     }

@@ -57,7 +57,8 @@ impl Figure {
         picture.encode_png().map_err(|error| broken(&error))
     }
 
-    /// Everything that is drawn, as CSV: a row a point, with the least and the most of its band.
+    /// Everything that is drawn, as CSV: a row a point, with the least and the most of its band; of
+    /// rows 1 where they hold and 0 where not; marks at the end, without a value.
     ///
     /// # Errors
     /// None in practice: memory takes everything.
@@ -79,6 +80,17 @@ impl Figure {
                 let row = [&panel.name, &series.name, &x, &y, &least, &most];
                 table.write_record(row).map_err(failed)?;
             }
+            for row in &panel.rows {
+                for (x, holds) in &row.holds {
+                    let (x, holds) = (self.axis.written(*x), u8::from(*holds).to_string());
+                    let row = [&*panel.name, &row.name, &x, &holds, "", ""];
+                    table.write_record(row).map_err(failed)?;
+                }
+            }
+        }
+        for mark in &self.marks {
+            let row = ["marks", &mark.name, &self.axis.written(mark.x), "", "", ""];
+            table.write_record(row).map_err(failed)?;
         }
         table.into_inner().map_err(|error| failed(error.into_error().into()))
     }

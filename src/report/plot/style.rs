@@ -6,6 +6,8 @@ use plotters::style::RGBColor;
 pub(super) const WIDTH: f64 = 760.0;
 /// Height of a panel between its lowest and its highest value.
 pub(super) const PANEL: f64 = 168.0;
+/// Height of a row of a panel that shows what holds where.
+pub(super) const ROW: f64 = 21.0;
 /// From one panel to the next.
 pub(super) const GAP: f64 = 46.0;
 /// Left of the panels: the values' ticks.

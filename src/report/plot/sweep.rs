@@ -141,7 +141,8 @@ impl Figure {
             _ => format!("Means of {seeds} seeds; bands from the least to the most of them."),
         };
         let subtitle = wanted.subtitle.clone().unwrap_or_default();
-        Ok(Self { title, subtitle, axis: layout.axis, panels, note })
+        let marks = Vec::new();
+        Ok(Self { title, subtitle, axis: layout.axis, panels, marks, note })
     }
 }
 
@@ -154,6 +155,8 @@ struct Layout<'a> {
     axis: Axis,
     /// The key that makes lines, and its values.
     by: Option<(usize, Vec<&'a str>)>,
+    /// What that is called, if its values alone say nothing.
+    by_name: Option<&'a str>,
 }
 
 impl<'a> Layout<'a> {
@@ -186,7 +189,16 @@ impl<'a> Layout<'a> {
         }
         let name = keys[columns.iter().position(|column| *column == x).unwrap_or(0)];
         let (places, axis) = places(name, table.values(x));
-        Ok(Self { table, x, places, axis, by: by.map(|by| (by, table.values(by))) })
+        let by = by.map(|by| (by, table.values(by)));
+        // Numbers and truths are nothing without the key.
+        let says_nothing =
+            |value: &&str| value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
+        let by_name = by.as_ref().and_then(|(by, values)| {
+            let name = keys[columns.iter().position(|column| column == by)?];
+            let leaf = name.rsplit('.').next().unwrap_or(name);
+            values.iter().all(says_nothing).then_some(leaf)
+        });
+        Ok(Self { table, x, places, axis, by, by_name })
     }
 
     fn panel(&self, name: &str) -> Result<Panel> {
@@ -237,7 +249,11 @@ impl<'a> Layout<'a> {
             Some((by, values)) => {
                 for value in values {
                     let points = self.points(lines[0].0, Some((*by, value)))?;
-                    panel = panel.with(Series::new(*value, points));
+                    let name = match self.by_name {
+                        Some(key) => format!("{key} = {value}"),
+                        None => (*value).to_owned(),
+                    };
+                    panel = panel.with(Series::new(name, points));
                 }
             }
             None => {

@@ -1,9 +1,14 @@
-//! A run over time: hit rate, KV use, calls that run and calls that wait.
+//! A run over time: hit rate, KV use, calls that run and calls that wait, what becomes of replicas,
+//! and how many autoscalers want.
 
 use super::{Axis, Figure, Panel, Point, Quantity, Role, Series};
 use crate::fleet::Run;
 use crate::observe::timeline::{HitsOverTime, STRETCHES_MAX, Stretches};
 use crate::units::{Blocks, Span, Time};
+
+mod changes;
+
+use changes::Changes;
 
 /// What one run did, for its figure.
 struct OverTime {
@@ -22,35 +27,48 @@ enum Level {
 }
 
 impl Figure {
-    /// A run over time, of replicas with so many usable blocks each. `subtitle` says on what.
+    /// A run over time that began with so many replicas of so many usable blocks each. `subtitle`
+    /// says on what.
     #[must_use]
-    pub fn of_run<O>(run: &Run<O>, hits: HitsOverTime, blocks: Blocks, subtitle: String) -> Self {
+    pub fn of_run<O>(
+        run: &Run<O>,
+        hits: HitsOverTime,
+        (replicas, blocks): (u32, Blocks),
+        subtitle: String,
+    ) -> Self {
         let over_time = OverTime::of(run, hits);
         let hit = over_time.hit_points();
-        let kv = over_time.points(Level::Blocks, 1.0 / blocks.0.max(1) as f64);
-        let title = title(&hit, &kv);
+        let changes = Changes::of(run, replicas);
+        let kv = over_time.points(&changes, Level::Blocks, 1.0 / blocks.0.max(1) as f64);
+        let title = changes.title(|from, to| over_time.hit_between(from, to));
+        let overall = over_time.hit_between(0.0, f64::INFINITY);
+        let title = title
+            .or_else(|| changes.scaled_title(overall))
+            .unwrap_or_else(|| plain_title(&hit, &kv));
         let line = |name: &str, quantity, points: Vec<Point>| {
             let series = Series::new("", points).of(Role::Trace(0));
             Panel::new(name, quantity).with(series)
         };
-        let panels = vec![
+        let mut panels = vec![
             line("prefix-cache hit rate, all calls", Quantity::Share, hit),
             line("KV cache held by calls", Quantity::Share, kv),
             line(
                 "calls running on a replica",
                 Quantity::Number,
-                over_time.points(Level::Running, 1.0),
+                over_time.points(&changes, Level::Running, 1.0),
             ),
             line(
                 "calls waiting on a replica",
                 Quantity::Number,
-                over_time.points(Level::Waiting, 1.0),
+                over_time.points(&changes, Level::Waiting, 1.0),
             ),
         ];
+        panels.extend(changes.panels());
         let last_s = over_time.end.0 as f64 / 1e9;
         let warmup_min = (run.window.from - Time::ZERO).as_f64() / 60e9;
         let note = note(over_time.replicas.len(), over_time.stretch, warmup_min);
-        Self { title, subtitle, axis: Axis::of_time("time since the start", last_s), panels, note }
+        let axis = Axis::of_time("time since the start", last_s);
+        Self { title, subtitle, axis, panels, marks: changes.marks(), note }
     }
 }
 
@@ -88,14 +106,29 @@ impl OverTime {
         self.stretches().map(hit).collect()
     }
 
-    /// Means over time and replicas, times a factor, between the replica with the least and the one
-    /// with the most.
-    fn points(&self, level: Level, factor: f64) -> Vec<Point> {
+    /// The hit rate of the stretches whose middle lies between two instants.
+    fn hit_between(&self, from_s: f64, to_s: f64) -> Option<f64> {
+        let inside = self.stretches().filter(|(_, x, _)| (from_s..to_s).contains(x));
+        let mut sums = [0, 0];
+        for (number, ..) in inside {
+            let [cached, prompt] = self.hits.sums(number);
+            sums = [sums[0] + cached, sums[1] + prompt];
+        }
+        (sums[1] > 0).then(|| sums[0] as f64 / sums[1] as f64)
+    }
+
+    /// Means over time and over the replicas that took calls, times a factor, between the replica
+    /// with the least and the one with the most.
+    fn points(&self, changes: &Changes, level: Level, factor: f64) -> Vec<Point> {
         let point = |(number, x, nanos): (usize, f64, f64)| {
-            let each = self.replicas.iter();
-            let each: Vec<f64> = each
-                .map(|replica| replica.sums(number)[level as usize] as f64 / nanos * factor)
-                .collect();
+            let half = nanos / 2e9;
+            let each = self.replicas.iter().enumerate().filter_map(|(replica, over_time)| {
+                // One that drains still has calls.
+                let sums = over_time.sums(number);
+                let is_there = changes.is_up(replica, x - half, x + half) || sums != [0; 3];
+                is_there.then(|| sums[level as usize] as f64 / nanos * factor)
+            });
+            let each: Vec<f64> = each.collect();
             let least = each.iter().copied().fold(f64::INFINITY, f64::min);
             let most = each.iter().copied().fold(0.0, f64::max);
             let y = each.iter().sum::<f64>() / each.len() as f64;
@@ -106,7 +139,7 @@ impl OverTime {
 }
 
 /// What is to be seen: the least hit rate and the most KV use, once the caches are warm.
-fn title(hit: &[Point], kv: &[Point]) -> String {
+fn plain_title(hit: &[Point], kv: &[Point]) -> String {
     let finite = |points: &[Point]| -> Vec<Point> {
         points.iter().copied().filter(|point| point.y.is_finite()).collect()
     };
@@ -117,11 +150,10 @@ fn title(hit: &[Point], kv: &[Point]) -> String {
     let fullest = kv.iter().max_by(|a, b| a.y.total_cmp(&b.y));
     match (lowest, fullest) {
         (Some(lowest), Some(fullest)) => format!(
-            "Hit rate of {:.0} % and more once warm, least after {:.0} min; \
-             KV cache up to {:.0} % held",
-            100.0 * lowest.y,
-            lowest.x / 60.0,
-            100.0 * fullest.y
+            "Hit rate of {} and more once warm, least after {}; KV cache up to {} held",
+            Quantity::Share.said(lowest.y),
+            Quantity::Seconds.said(lowest.x),
+            Quantity::Share.said(fullest.y)
         ),
         _ => "A run over time".to_owned(),
     }
@@ -130,11 +162,14 @@ fn title(hit: &[Point], kv: &[Point]) -> String {
 fn note(replicas: usize, stretch: Span, warmup_min: f64) -> String {
     let of = match replicas {
         1 => String::new(),
-        _ => format!(" of {replicas} replicas, bands from the least to the most of them"),
+        _ => " of the replicas there were, bands from the least to the most of them".to_owned(),
+    };
+    let warmup = match warmup_min {
+        none if none <= 0.0 => String::new(),
+        minutes => format!(" Warm-up: the first {minutes:.0} min."),
     };
     format!(
-        "Means over {:.0} s{of}. A call's hits stand where it was first scheduled. Warm-up: \
-         the first {warmup_min:.0} min.",
-        stretch.as_f64() / 1e9
+        "Means over {}{of}. A call's hits stand where it was first scheduled.{warmup}",
+        Quantity::Seconds.said(stretch.as_f64() / 1e9)
     )
 }

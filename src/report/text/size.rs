@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use comfy_table::Cell;
 
 use super::{
-    fleet_name, formulas, grouped, header, measured, percent, percent_or_dash, pools, right, short,
-    short_or_dash, table, trust,
+    fleet_name, formulas, grouped, header, intervals, measured, percent, percent_or_dash, pools,
+    right, short, short_or_dash, table, trust,
 };
 use crate::sizing::bands::{Band, Bands};
 use crate::sizing::candidates::{Comparison, Sized};
@@ -195,6 +195,9 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
         gateway(case, pods, out)?;
     }
     bands(sized.bands.as_ref(), out)?;
+    if let Some(found) = sized.bands.as_ref().and_then(|bands| bands.sessions.as_ref()) {
+        intervals(&case.targets, found, out)?;
+    }
     let above = match search.pools {
         None => search.of_size(best.replicas + 1),
         Some(_) => None,

@@ -89,6 +89,7 @@ impl Case {
             scenario,
             setup,
             targets,
+            threads: self.threads,
         })
     }
 
@@ -105,6 +106,7 @@ impl Case {
             alone: self.kinds.alone(&setup, &self.workload),
             kinds: self.kinds.clone(),
             setup,
+            threads: self.threads,
         }
     }
 
@@ -122,6 +124,7 @@ impl Case {
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),
             setup: self.setup.clone(),
+            threads: self.threads,
         }
     }
 

@@ -1,9 +1,9 @@
 //! How the figures are made of what a run added up.
 
 use super::{
-    Admission, Burst, Cost, GatewayFigures, GpuUse, Hits, Interactivity, KvUse, Latency, NamedHit,
-    Percentiles, Preemptions, Scaling, TaskTime, Throughput, TimePart, TokensOfCalls, TtftBand,
-    Units,
+    Admission, Burst, Cost, GatewayFigures, GpuUse, Hits, Interactivity, KvUse, Latency, Losses,
+    NamedHit, Percentiles, Preemptions, Scaling, TaskTime, Throughput, TimePart, TokensOfCalls,
+    TtftBand, Units,
 };
 use crate::config::scenario::Scenario;
 use crate::fleet::Run;
@@ -142,9 +142,26 @@ pub(super) fn hits(tally: &Tally, names: &Names) -> Hits {
         true_hit: share(calls.prefilled, all.prompt).map(|missed| (1.0 - missed).max(0.0)),
         infinite_cache: total.map(|total| total.infinite_cache),
         recompute_share: share(calls.recomputed, calls.prefilled),
+        losses: losses(tally),
         segments: kinds.filter_map(|(sum, (_, name))| named_hit(sum, name)).collect(),
         tenants: named(&tally.tenants, &names.tenants),
         models: named(&tally.models, &names.models),
+    }
+}
+
+fn losses(tally: &Tally) -> Losses {
+    let [evicted, under_way, elsewhere, gone, uncached] = tally.missed;
+    let HitSum { prompt, cached, ceiling, .. } = tally.hit;
+    debug_assert_eq!(tally.missed.iter().sum::<u64>(), ceiling - cached);
+    Losses {
+        prompt_tokens: prompt,
+        cached_tokens: cached,
+        infinite_cache_tokens: ceiling,
+        evicted,
+        under_way,
+        elsewhere,
+        gone,
+        uncached,
     }
 }
 

@@ -77,6 +77,7 @@ pub fn of_cell(
         max_replicas: 0,
         seeds: 0,
         step_time_band: 0.0,
+        bootstrap: None,
         candidates: Vec::new(),
         drawing: Drawing::default(),
         ..scenario.clone()

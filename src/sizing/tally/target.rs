@@ -1,10 +1,11 @@
 //! How far one target is met, told exactly although percentiles are not.
 
 use crate::config::pools::Pool;
-use crate::diag::{Error, Result};
+use crate::diag::{self, Error};
 use crate::fleet::observer::About;
-use crate::fleet::workload::{CallPlan, Names};
+use crate::fleet::workload::{Class, Names};
 use crate::observe::records::{CallOutcome, CallRecord, Place};
+use crate::sizing::bootstrap::{Interval, Kept, Unavailable};
 use crate::sizing::slo::{Asks, Filter, Op, Quantity, Segment, Share, Slo, SloSource, Verdict};
 use crate::stats::{Samples, nearest_rank};
 use crate::trace::record::Name;
@@ -28,6 +29,8 @@ pub(super) struct TargetTally {
     /// Of a share: the part and the whole.
     part: u64,
     whole: u64,
+    /// Everything, by session, if an interval is wanted.
+    kept: Option<Kept>,
 }
 
 impl TargetTally {
@@ -50,7 +53,18 @@ impl TargetTally {
             least_beyond: f64::INFINITY,
             part: 0,
             whole: 0,
+            kept: None,
         }
+    }
+
+    /// Keeps what an interval is made of.
+    pub(super) fn keep(&mut self) {
+        self.kept = Some(Kept::default());
+    }
+
+    /// The interval of the figure, if it was kept for.
+    pub(super) fn interval(&self, seed: u64) -> Option<Result<Interval, Unavailable>> {
+        self.kept.as_ref().map(|kept| kept.interval(&self.slo, seed))
     }
 
     /// The quantity whose percentile is asked for, if it is one.
@@ -61,10 +75,10 @@ impl TargetTally {
         }
     }
 
-    pub(super) fn call(&mut self, call: &CallRecord, plan: &CallPlan, names: &Names) {
+    pub(super) fn call(&mut self, call: &CallRecord, class: &Class, names: &Names) {
         let quantity = match self.slo.metric.asks() {
             Asks::Share(share) => {
-                if self.passes(call, plan, names) {
+                if self.passes(call, class, names) {
                     self.count(share, call);
                 }
                 return;
@@ -85,28 +99,34 @@ impl TargetTally {
             },
             _ => return,
         };
-        if self.passes(call, plan, names) {
-            self.sample(sample);
+        if self.passes(call, class, names) {
+            self.sample(call.play, sample);
         }
     }
 
     /// A turn or a task with this much of a quantity. It is its session's first call's tenant's and
     /// profile's.
-    pub(super) fn unit(&mut self, sample: f64, about: &About<'_>) {
-        let Some(plan) = about.plan.calls.first() else { return };
+    pub(super) fn unit(&mut self, play: u32, sample: f64, about: &About<'_>) {
+        if about.plan.calls.is_empty() {
+            return;
+        }
+        let class = about.plan.class(0);
         let names = about.names;
         let passes = match &self.slo.filter {
-            Some(Filter::Profile(_)) => self.is_named(plan.profile, &names.profiles),
-            Some(Filter::Tenant(_)) => self.is_named(plan.tenant, &names.tenants),
+            Some(Filter::Profile(_)) => self.is_named(class.profile, &names.profiles),
+            Some(Filter::Tenant(_)) => self.is_named(class.tenant, &names.tenants),
             // The others narrow single calls; the language refuses them elsewhere.
             _ => true,
         };
         if passes {
-            self.sample(sample);
+            self.sample(play, sample);
         }
     }
 
-    fn sample(&mut self, sample: f64) {
+    fn sample(&mut self, play: u32, sample: f64) {
+        if let Some(kept) = &mut self.kept {
+            kept.sample(play, sample);
+        }
         self.samples.add((sample * NANO).round() as u64);
         let within = match (self.slo.metric.asks(), self.slo.op) {
             (Asks::InversePercentile(_), Op::AtLeast) => sample.recip() >= self.slo.bound,
@@ -123,28 +143,27 @@ impl TargetTally {
     }
 
     fn count(&mut self, share: Share, call: &CallRecord) {
-        match (share, call.outcome) {
-            (Share::Hit, CallOutcome::Completed) => {
-                self.part += call.cached.0;
-                self.whole += call.prompt.0;
-            }
-            (Share::Failed, CallOutcome::RecordedFailure) | (Share::Hit, _) => {}
-            (Share::Failed, outcome) => {
-                self.part += u64::from(outcome.is_failure());
-                self.whole += 1;
-            }
+        let (part, whole) = match (share, call.outcome) {
+            (Share::Hit, CallOutcome::Completed) => (call.cached.0, call.prompt.0),
+            (Share::Failed, CallOutcome::RecordedFailure) | (Share::Hit, _) => return,
+            (Share::Failed, outcome) => (u64::from(outcome.is_failure()), 1),
+        };
+        self.part += part;
+        self.whole += whole;
+        if let Some(kept) = &mut self.kept {
+            kept.share(call.play, part, whole);
         }
     }
 
-    fn passes(&mut self, call: &CallRecord, plan: &CallPlan, names: &Names) -> bool {
+    fn passes(&mut self, call: &CallRecord, class: &Class, names: &Names) -> bool {
         match &self.slo.filter {
             None => true,
             Some(Filter::PromptBand { from, below }) => {
                 call.prompt >= *from && below.is_none_or(|below| call.prompt < below)
             }
-            Some(Filter::Profile(_)) => self.is_named(plan.profile, &names.profiles),
-            Some(Filter::Tenant(_)) => self.is_named(plan.tenant, &names.tenants),
-            Some(Filter::Model(_)) => self.is_named(plan.model, &names.models),
+            Some(Filter::Profile(_)) => self.is_named(class.profile, &names.profiles),
+            Some(Filter::Tenant(_)) => self.is_named(class.tenant, &names.tenants),
+            Some(Filter::Model(_)) => self.is_named(class.model, &names.models),
             Some(Filter::Segment(segment)) => call.place.is(place_of(*segment)),
             Some(Filter::Pool(_)) => self.number == Some(call.pool.into()),
         }
@@ -189,7 +208,7 @@ impl SloSource for TargetTally {
 }
 
 /// Refuses a target about a name that there is not.
-pub(super) fn check(slo: &Slo, names: &Names) -> Result<()> {
+pub(super) fn check(slo: &Slo, names: &Names) -> diag::Result<()> {
     let (kind, name, names) = match &slo.filter {
         Some(Filter::Profile(name)) => ("profile", name, &names.profiles),
         Some(Filter::Tenant(name)) => ("tenant", name, &names.tenants),

@@ -8,30 +8,40 @@ use std::sync::Mutex;
 use assert_cmd::Command;
 use serde_json::{Value, json};
 
-use super::{Run, root};
+use super::{Figures, Run, root};
 
-/// What each run prints, by its name.
-pub fn all(runs: &[Run]) -> BTreeMap<String, Value> {
-    let left = Mutex::new(runs.iter());
+/// What each run prints, by its name, under every seed.
+pub fn all(runs: &[Run]) -> Figures {
+    let most = runs.iter().filter_map(|run| run.seeds).max().unwrap_or(1);
+    let each = runs.iter().flat_map(|run| (0..run.seeds.unwrap_or(1)).map(move |n| (run, n)));
+    let left = Mutex::new(each);
     let made = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
-                    let Some(run) = left.lock().unwrap().next() else { return };
-                    let figures = run.figures();
-                    made.lock().unwrap().insert(run.name.clone(), figures);
+                    let Some((run, number)) = left.lock().unwrap().next() else { return };
+                    let figures = run.figures(run.seeds.map(|_| number + 1));
+                    made.lock().unwrap().insert((run.name.clone(), number), figures);
                 }
             });
         }
     });
-    made.into_inner().unwrap()
+    let made: BTreeMap<(String, u64), Value> = made.into_inner().unwrap();
+    let of_seed = |number: u64| {
+        let figures = |run: &Run| {
+            let number = number.min(run.seeds.unwrap_or(1) - 1);
+            (run.name.clone(), made[&(run.name.clone(), number)].clone())
+        };
+        runs.iter().map(figures).collect()
+    };
+    Figures((0..most).map(of_seed).collect())
 }
 
 impl Run {
-    fn figures(&self) -> Value {
+    fn figures(&self, seed: Option<u64>) -> Value {
         let folder = tempfile::tempdir().unwrap();
-        let output = self.output(folder.path());
+        let output = self.output(seed, folder.path());
         let said = String::from_utf8_lossy(&output.stderr);
         if let Some(words) = &self.refused {
             assert!(
@@ -49,11 +59,14 @@ impl Run {
         figures
     }
 
-    fn output(&self, folder: &Path) -> Output {
+    fn output(&self, seed: Option<u64>, folder: &Path) -> Output {
         let words = shell_words::split(&self.command).unwrap();
         assert_eq!(words[0], "tonnage", "{}", self.name);
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"));
         command.current_dir(root()).args(&words[1..]).arg("--json");
+        if let Some(seed) = seed {
+            command.arg("--seed").arg(seed.to_string());
+        }
         if self.calls {
             command.arg("--out").arg(folder);
         }
