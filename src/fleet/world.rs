@@ -255,11 +255,8 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
-        let new_gate = |front| Gate::new(front, setup.replicas, setup.seed, window);
-        let mut gate = front.map(new_gate);
-        if let Some(gate) = &mut gate {
-            faults.absent().for_each(|replica| gate.gateway.unlist(replica));
-        }
+        let new_gate = |front| Gate::new(front, setup, faults.absent(), window);
+        let gate = front.map(new_gate);
         let pods = front.map(|front| front.gateway.pods);
         let live = LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window };
         Self {
