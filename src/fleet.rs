@@ -26,10 +26,14 @@ mod routing;
 mod scaling;
 pub mod session;
 pub mod setup;
+pub mod shards;
 mod tournament;
 pub mod workload;
 mod world;
 
+pub use gate_use::GatewayUse;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::config::api_time::ApiTime;
@@ -47,7 +51,6 @@ use crate::engine::plain::PlainEngine;
 use crate::engine::ranks::RankGroup;
 use crate::engine::step_time::StepCost;
 use crate::observe::burst::Burst;
-use crate::observe::gateway::GatewayUse;
 use crate::observe::members::{ReplicaChange, ScalingUse};
 use crate::observe::records::{CutOff, Records};
 use crate::observe::replica::{ReplicaUse, Window};
@@ -57,6 +60,7 @@ use admission::Limits;
 use alone::AloneTimes;
 use arrivals::{Failure, Sessions};
 use observer::Observer;
+use shards::Sizes;
 use workload::{Counts, Names, Workload};
 use world::World;
 
@@ -124,6 +128,8 @@ pub struct Run<O = Records> {
     pub cut_off: CutOff,
     /// What each replica did inside the window.
     pub replicas: Vec<ReplicaUse>,
+    /// Replicas of the fleet as it began; behind them are those that an autoscaler started.
+    pub replicas_at_start: u32,
     /// What the gateway did inside the window, if there is one.
     pub gateway: Option<GatewayUse>,
     /// What autoscalers did.
@@ -169,6 +175,7 @@ impl<A, B> Run<(A, B)> {
             records,
             cut_off: self.cut_off,
             replicas: self.replicas,
+            replicas_at_start: self.replicas_at_start,
             gateway: self.gateway,
             scaling: self.scaling,
             changes: self.changes,
@@ -196,24 +203,98 @@ pub fn simulate<O: Observer>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
-    let Setup { engine: config, cost, .. } = setup;
-    match (setup.every_step, cost.in_lock_step()) {
-        (true, false) => {
-            let engine = || PlainEngine::new(config.clone(), cost.clone());
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
-        (false, false) => {
-            let engine = || FastEngine::new(config.clone(), cost.clone());
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
-        (true, true) => {
-            let engine = || RankGroup::new(config, cost, PlainEngine::new);
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
-        (false, true) => {
-            let engine = || RankGroup::new(config, cost, FastEngine::new);
-            play(World::new(setup, sessions, engine, observer, alone), progress)
-        }
+    let world = OneWorld { setup, sessions, observer, alone, progress };
+    with_engine(setup, world)
+}
+
+/// The same on so many threads at most; the results are the same for any number of them. Replicas
+/// that [cannot be simulated apart](shards::why_together) are simulated on one.
+pub fn simulate_on<O: Observer + Send>(
+    threads: usize,
+    setup: &Setup,
+    sessions: Sessions<'_>,
+    observer: O,
+    alone: Option<&AloneTimes>,
+    progress: &Progress,
+) -> Run<O> {
+    let sizes = Sizes::of(threads);
+    simulate_in(threads, &sizes, setup, sessions, observer, alone, progress)
+}
+
+/// The same, taken apart like this.
+pub fn simulate_in<O: Observer + Send>(
+    threads: usize,
+    sizes: &Sizes,
+    setup: &Setup,
+    sessions: Sessions<'_>,
+    observer: O,
+    alone: Option<&AloneTimes>,
+    progress: &Progress,
+) -> Run<O> {
+    let apart = threads > 1 && shards::why_together(setup).is_none();
+    let pool = apart.then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
+    let world = OneWorld { setup, sessions, observer, alone, progress };
+    match pool {
+        Some(Ok(pool)) => with_engine(setup, Shards { pool, sizes: *sizes, world }),
+        // Where there can be no threads there is one.
+        Some(Err(_)) | None => with_engine(setup, world),
+    }
+}
+
+/// Who makes something with engines of whatever type.
+trait WithEngine {
+    type Made;
+    fn made<E: Engine + Send + 'static>(
+        self,
+        engine: impl Fn(&Setup) -> E + Send + Sync + 'static,
+    ) -> Self::Made;
+}
+
+/// Has something made with the engines that a setup asks for.
+fn with_engine<W: WithEngine>(setup: &Setup, with: W) -> W::Made {
+    match (setup.every_step, setup.cost.in_lock_step()) {
+        (true, false) => with.made(|s| PlainEngine::new(s.engine.clone(), s.cost.clone())),
+        (false, false) => with.made(|s| FastEngine::new(s.engine.clone(), s.cost.clone())),
+        (true, true) => with.made(|s| RankGroup::new(&s.engine, &s.cost, PlainEngine::new)),
+        (false, true) => with.made(|s| RankGroup::new(&s.engine, &s.cost, FastEngine::new)),
+    }
+}
+
+/// A run in one world.
+struct OneWorld<'a, O> {
+    setup: &'a Setup,
+    sessions: Sessions<'a>,
+    observer: O,
+    alone: Option<&'a AloneTimes>,
+    progress: &'a Progress,
+}
+
+impl<O: Observer> WithEngine for OneWorld<'_, O> {
+    type Made = Run<O>;
+
+    fn made<E: Engine + Send>(self, engine: impl Fn(&Setup) -> E + Send + Sync) -> Run<O> {
+        let Self { setup, sessions, observer, alone, progress } = self;
+        let (front, setup) = (setup.gateway.as_ref(), Arc::new(setup.clone()));
+        let engine = || engine(&setup);
+        play(World::new(&setup, front, sessions, engine, observer, alone), progress)
+    }
+}
+
+/// The same in several.
+struct Shards<'a, O> {
+    pool: rayon::ThreadPool,
+    sizes: Sizes,
+    world: OneWorld<'a, O>,
+}
+
+impl<O: Observer + Send> WithEngine for Shards<'_, O> {
+    type Made = Run<O>;
+
+    fn made<E: Engine + Send>(self, engine: impl Fn(&Setup) -> E + Send + Sync) -> Run<O> {
+        let OneWorld { setup, sessions, observer, alone, progress } = self.world;
+        let (pool, sizes) = (&self.pool, &self.sizes);
+        let engine = || engine(setup);
+        shards::play(pool, sizes, setup, sessions, engine, observer, alone, progress)
     }
 }
 
@@ -221,15 +302,16 @@ pub fn simulate<O: Observer>(
 pub fn run<'a, E: Engine>(
     setup: &'a Setup,
     workload: &'a Workload,
-    engine: impl Fn() -> E + 'a,
+    engine: impl Fn() -> E + Send + 'a,
     progress: &Progress,
 ) -> Run {
     let sessions = Sessions::Held(workload);
-    play(World::new(setup, sessions, engine, Records::default(), None), progress)
+    let (front, setup) = (setup.gateway.as_ref(), Arc::new(setup.clone()));
+    play(World::new(&setup, front, sessions, engine, Records::default(), None), progress)
 }
 
 fn play<E: Engine, O: Observer>(mut world: World<'_, E, O>, progress: &Progress) -> Run<O> {
     world.start_population();
-    world.play(progress);
+    world.play(progress, Time::MAX);
     world.finish()
 }

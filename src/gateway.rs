@@ -172,7 +172,7 @@ impl Gateway {
             timers: Timers::default(),
             listed,
             shared: Memory::new(None),
-            shared_limits: LimitCounters::new(config.limits.len()),
+            shared_limits: LimitCounters::default(),
             redis: Health::Up,
             database: config.database.map(Connections::new),
             queries: BTreeMap::new(),
@@ -287,9 +287,9 @@ impl Gateway {
     /// # Panics
     /// If another call has the number.
     pub fn arrive(&mut self, now: Time, id: CallId, spec: CallSpec, effects: &mut Vec<Effect>) {
-        self.metrics.offered += 1;
+        self.metrics.counts.offered += 1;
         let Some(worker) = self.pick_worker(spec.session) else {
-            self.metrics.no_worker += 1;
+            self.metrics.counts.no_worker += 1;
             let reason = effect::Reason::NoWorker;
             effects.push(Effect::Refused { call: id, status: 503, retry_after: None, reason });
             return;

@@ -4,7 +4,6 @@
 //! of it. Records hold times as they were; names and targets are a matter of higher floors.
 
 pub mod burst;
-pub mod gateway;
 pub mod members;
 pub mod records;
 pub mod replica;

@@ -64,6 +64,12 @@ impl<E> EventQueue<E> {
         self.pushed += 1;
     }
 
+    /// Nothing is to come, and time begins again.
+    pub fn clear(&mut self) {
+        self.heap.clear();
+        (self.pushed, self.now) = (0, Time::ZERO);
+    }
+
     /// Events that are to come.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -16,6 +16,9 @@ mod main {
     mod fleet_gateway;
     mod fleet_scaling;
     mod gateway;
+    mod gateway_rows;
+    mod gateway_scenarios;
+    mod gateway_shown;
     mod generate;
     mod given;
     mod golden;
@@ -24,6 +27,7 @@ mod main {
     mod import_spendlogs;
     mod import_spendlogs_forms;
     mod import_weka;
+    mod kernels;
     mod livelock;
     mod losses;
     mod memory;
@@ -35,9 +39,11 @@ mod main {
     mod postgres;
     mod property;
     mod ranks;
+    mod ranks_gateway;
     mod reference;
     mod replica_events;
     mod rig;
+    mod shards;
     mod size_plot;
     mod sizes;
     mod small;

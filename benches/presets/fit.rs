@@ -8,29 +8,54 @@
 use super::rows::Row;
 use super::terms::{CONSTANTS, Constants};
 
-/// A constant that is fitted: where it starts, the standard deviation of its logarithm, bounds.
+/// A constant that is fitted: where it starts, the standard deviation of its logarithm, bounds, and
+/// what it may depend on.
 struct Prior {
     centre: f64,
     spread: f64,
     low: f64,
     high: f64,
+    varies: Varies,
 }
 
-const fn prior(centre: f64, spread: f64, low: f64, high: f64) -> Prior {
-    Prior { centre, spread, low, high }
+/// What a constant may depend on. Fewer ways to fit it tell models that were not seen better.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Varies {
+    /// The architecture, and the format of the weights: how fast they are read and multiplied, and
+    /// what a layer's kernels take besides.
+    WithBoth,
+    /// The architecture alone: the host's start of a step, and the link, which carries 16 bits
+    /// whatever the format of the weights is.
+    WithArch,
+    /// Nothing: the host's work for each sequence.
+    Nowhere,
+}
+
+impl Varies {
+    fn with(self, group: Group) -> bool {
+        match group {
+            Group::All => true,
+            Group::Arch(_) => self != Self::Nowhere,
+            Group::Format(_) => self == Self::WithBoth,
+        }
+    }
+}
+
+const fn prior(centre: f64, spread: f64, low: f64, high: f64, varies: Varies) -> Prior {
+    Prior { centre, spread, low, high, varies }
 }
 
 /// In the order of the first fields of [`Constants`].
 const PRIORS: [Prior; CONSTANTS] = [
-    prior(0.88, 0.12, 0.5, 0.95),
-    prior(0.80, 0.3, 0.3, 0.95),
-    prior(0.60, 0.2, 0.25, 0.85),
-    prior(0.45, 0.4, 0.15, 0.95),
-    prior(0.35, 1.0, 0.02, 4.0),
-    prior(42.0, 0.4, 10.0, 120.0),
-    prior(25.0, 0.8, 1.0, 150.0),
-    prior(11.0, 0.6, 1.0, 60.0),
-    prior(6.0, 0.8, 0.5, 40.0),
+    prior(0.88, 0.12, 0.5, 0.95, Varies::WithBoth),
+    prior(0.80, 0.3, 0.3, 0.95, Varies::WithBoth),
+    prior(0.60, 0.2, 0.25, 0.85, Varies::WithBoth),
+    prior(0.45, 0.4, 0.15, 0.95, Varies::WithArch),
+    prior(0.35, 1.0, 0.02, 4.0, Varies::WithArch),
+    prior(42.0, 0.4, 10.0, 120.0, Varies::WithBoth),
+    prior(25.0, 0.8, 1.0, 150.0, Varies::WithBoth),
+    prior(11.0, 0.6, 1.0, 60.0, Varies::Nowhere),
+    prior(6.0, 0.8, 0.5, 40.0, Varies::WithArch),
 ];
 /// What a departure of one standard deviation costs, in squares of [`UNIT`].
 const STIFFNESS: f64 = 0.1;
@@ -40,7 +65,10 @@ const UNIT: f64 = 0.1;
 const ROBUST: f64 = 0.15;
 /// Rows of a model on one GPU up to which each counts in full; more count by their root.
 const FULL_ROWS: f64 = 10.0;
-const ROUNDS: usize = 25;
+const ROUNDS: usize = 200;
+/// Damping of the first round. Many fits are nearly as good as the best; short steps from the
+/// centre find one near it.
+const DAMPING: f64 = 100.0;
 
 /// What rows have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +103,8 @@ impl Fit {
     pub fn constants(&self, arch: &'static str, format: &'static str) -> Constants {
         let places = groups_of(arch, format)
             .map(|group| self.groups.iter().position(|known| *known == group));
-        constants(&self.values, &places.into_iter().flatten().collect::<Vec<_>>())
+        let places: Vec<usize> = places.into_iter().flatten().collect();
+        constants(&self.values, &self.groups, &places)
     }
 
     /// The predicted time of a row.
@@ -88,10 +117,11 @@ fn row_groups(row: &Row) -> [Group; 3] {
     groups_of(row.gpu.arch.name(), row.weights.name())
 }
 
-fn constants(values: &[f64], places: &[usize]) -> Constants {
+fn constants(values: &[f64], groups: &[Group], places: &[usize]) -> Constants {
     Constants(std::array::from_fn(|constant| {
-        let Prior { centre, spread, low, high } = PRIORS[constant];
-        let offset: f64 = places.iter().map(|place| values[place * CONSTANTS + constant]).sum();
+        let Prior { centre, spread, low, high, varies } = PRIORS[constant];
+        let with = places.iter().filter(|place| varies.with(groups[**place]));
+        let offset: f64 = with.map(|place| values[place * CONSTANTS + constant]).sum();
         (centre * (spread * offset).exp()).clamp(low, high)
     }))
 }
@@ -104,11 +134,12 @@ struct Cell<'a> {
 
 struct Problem<'a> {
     cells: Vec<Cell<'a>>,
+    groups: &'a [Group],
     unknowns: usize,
 }
 
 impl<'a> Problem<'a> {
-    fn new(rows: &[&'a Row], groups: &[Group]) -> Self {
+    fn new(rows: &[&'a Row], groups: &'a [Group]) -> Self {
         let mut cells: Vec<Cell<'a>> = Vec::new();
         for &row in rows {
             let alike = rows
@@ -125,7 +156,7 @@ impl<'a> Problem<'a> {
                 None => cells.push(Cell { places, rows: vec![(row, weight)] }),
             }
         }
-        Self { cells, unknowns: groups.len() * CONSTANTS }
+        Self { cells, groups, unknowns: groups.len() * CONSTANTS }
     }
 
     fn residuals(cell: &Cell, constants: &Constants, out: &mut Vec<f64>) {
@@ -140,7 +171,7 @@ impl<'a> Problem<'a> {
     fn loss(&self, values: &[f64]) -> f64 {
         let mut residuals = Vec::new();
         for cell in &self.cells {
-            let constants = constants(values, &cell.places);
+            let constants = constants(values, self.groups, &cell.places);
             Self::residuals(cell, &constants, &mut residuals);
         }
         let pulled: f64 = values.iter().map(|value| value * value).sum();
@@ -155,26 +186,31 @@ impl<'a> Problem<'a> {
         for cell in &self.cells {
             let places = cell.places;
             let mut base = Vec::new();
-            Self::residuals(cell, &constants(values, &places), &mut base);
-            // All groups of a cell move its constants alike, so one slope serves them all.
+            Self::residuals(cell, &constants(values, self.groups, &places), &mut base);
+            // All groups that move a constant move it alike, so one slope serves them all; one of
+            // all rows is among them.
+            let all = places.into_iter().find(|place| self.groups[*place] == Group::All);
             let slopes: Vec<Vec<f64>> = (0..CONSTANTS)
                 .map(|constant| {
                     let mut moved = values.to_vec();
-                    moved[cell.places[0] * CONSTANTS + constant] += STEP;
+                    moved[all.unwrap_or(0) * CONSTANTS + constant] += STEP;
                     let mut there = Vec::new();
-                    Self::residuals(cell, &constants(&moved, &places), &mut there);
+                    Self::residuals(cell, &constants(&moved, self.groups, &places), &mut there);
                     there.iter().zip(&base).map(|(new, old)| (new - old) / STEP).collect()
                 })
                 .collect();
+            let moves = |place: usize, constant: usize| -> bool {
+                PRIORS[constant].varies.with(self.groups[place])
+            };
             for (first, slope) in slopes.iter().enumerate() {
                 let pull: f64 = slope.iter().zip(&base).map(|(a, b)| a * b).sum();
-                for place in places {
+                for place in places.into_iter().filter(|place| moves(*place, first)) {
                     gradient[place * CONSTANTS + first] += pull;
                 }
                 for (second, other) in slopes.iter().enumerate() {
                     let product: f64 = slope.iter().zip(other).map(|(a, b)| a * b).sum();
-                    for row in places {
-                        for column in places {
+                    for row in places.into_iter().filter(|place| moves(*place, first)) {
+                        for column in places.into_iter().filter(|place| moves(*place, second)) {
                             matrix[(row * CONSTANTS + first) * n + column * CONSTANTS + second] +=
                                 product;
                         }
@@ -192,7 +228,7 @@ impl<'a> Problem<'a> {
     fn solve(&self) -> Vec<f64> {
         let n = self.unknowns;
         let mut values = vec![0.0; n];
-        let (mut damping, mut loss) = (1e-3, self.loss(&values));
+        let (mut damping, mut loss) = (DAMPING, self.loss(&values));
         for _ in 0..ROUNDS {
             let (matrix, gradient) = self.normal(&values);
             let better = (0..10).find_map(|_| {
@@ -211,7 +247,7 @@ impl<'a> Problem<'a> {
             let gained = loss - new;
             (values, loss) = (moved, new);
             damping = f64::max(damping / 6.0, 1e-6);
-            if gained < 1e-5 * loss {
+            if gained < 1e-9 * loss {
                 break;
             }
         }

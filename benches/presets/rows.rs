@@ -31,8 +31,6 @@ pub struct Row {
     steps: Vec<(f64, Terms)>,
     /// What the fit keeps.
     pub kept: Kept,
-    /// Whether its prompts are in the cache as a whole, so that it tells nothing of prefill.
-    pub cached: bool,
     /// The composition of a step.
     pub work: Work,
 }
@@ -237,7 +235,6 @@ impl Serving {
             measured: itl,
             steps,
             kept: kept(presets::lookup(gpu, weights)),
-            cached: self.origin == "BLIS",
             work: both,
         })
     }

@@ -21,8 +21,11 @@ const FORMATS: [WeightPrecision; 5] = [
     WeightPrecision::Int4,
 ];
 
-/// By how many percent the error must be smaller for a preset to be replaced.
-const WORTHWHILE: f64 = 0.5;
+/// By how many percent the error must be smaller for a preset to be replaced: figures of all who
+/// use it change.
+const WORTHWHILE: f64 = 1.0;
+/// Fewer runs of its own tell nothing of a preset.
+const RUNS_MIN: usize = 10;
 
 /// The GPUs and formats that a preset stands for.
 struct Scope<'a> {
@@ -85,19 +88,15 @@ pub struct Output<'a> {
 impl Output<'_> {
     /// Whether the fit takes the place of a preset: if it tells models that it has not seen better
     /// than the preset did, by the preset's own runs, or where it has none by those of its
-    /// architecture. Where all prompts of these runs are in the cache it does in any case: presets
-    /// that took them for prefilled rest on work that was never done. A preset on composed steps
-    /// rests on what this fit does not see, and stays.
+    /// architecture. A preset on composed steps rests on what this fit does not see, and stays.
     fn is_better(&self, preset: &Preset) -> bool {
         if preset.n_composed_steps > 0 || preset.level == Level::Joint {
             return false;
         }
         let beats = |preset: &Preset| {
-            let scope = Scope { preset };
-            let left = scope.errors(self.models)?;
-            let mut own = self.rows.iter().filter(|row| scope.covers(row.gpu, row.weights));
+            let left = Scope { preset }.errors(self.models)?;
             let told = preset.loo_itl_mape_pct?;
-            Some(left.mean + WORTHWHILE < told || own.all(|row| row.cached))
+            Some(left.count >= RUNS_MIN && left.mean + WORTHWHILE < told)
         };
         let of_arch = || {
             let arch = Scope { preset }.arch()?;

@@ -246,6 +246,8 @@ fn report(
     for (point, (itl, e2e)) in points.iter().zip(&fitted.errors) {
         writeln!(out, "{}: itl {}, e2e {}", point.name(), signed(*itl), signed(*e2e))?;
     }
+    writeln!(out)?;
+    fitted.notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     if fit.error_left_out.is_none() {
         writeln!(out, "\nOne point: how well it predicts others is not known. Give more.")?;
     }

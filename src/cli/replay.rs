@@ -9,6 +9,7 @@ use super::progress::{Extent, with_progress};
 use super::scenario::{FormatArgs, ScenarioArgs, help, show};
 use super::{EXIT_INTERRUPTED, Outcome, plot};
 use crate::diag::{Error, Result};
+use crate::fleet::observer::Observer;
 use crate::fleet::{Progress, Run};
 use crate::observe::timeline::HitsOverTime;
 use crate::report::csv::{Files, Rows};
@@ -42,7 +43,8 @@ pub struct Args {
     #[arg(long)]
     check: bool,
     /// Threads: 1 does everything on one, more read or make sessions and write rows beside the
-    /// simulation; the result is the same [default: as many as there are processors]
+    /// simulation, and simulate replicas that do not influence each other at once; the result is
+    /// the same [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     threads: Option<u32>,
 }
@@ -57,31 +59,48 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let progress = Arc::new(Progress::default());
     if !Case::can_stream(&scenario) {
         let case = written.case(scenario, &source, &source.read()?)?;
-        return args.held(&case, &progress);
+        return args.held(case, &progress);
     }
-    let case = written.stream(scenario.clone(), &source)?;
-    let (sessions, extent) = source.stream(&case, args.beside())?;
+    let case = written.stream(scenario.clone(), &source)?.on_threads(args.threads());
+    args.note(&case);
+    let wants_alone = case.tally().wants_alone() || args.out.is_some();
+    let (sessions, extent) = source.stream(&case, args.beside(), wants_alone)?;
     let streamed = args.played(&case, &extent, &progress, |observer| {
         case.stream(case.scenario.replicas, sessions, observer, &progress)
     })?;
     match streamed {
         Some(outcome) => Ok(outcome),
         // Sessions do not come in the order of their first calls.
-        None => args.held(&written.case(scenario, &source, &source.read()?)?, &progress),
+        None => args.held(written.case(scenario, &source, &source.read()?)?, &progress),
     }
 }
 
 type Observed = (Tally, (Option<Rows>, (Option<Scrape>, Option<HitsOverTime>)));
 
 impl Args {
+    fn threads(&self) -> usize {
+        let there = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(there, |threads| threads as usize)
+    }
+
     /// Whether other threads read and write.
     fn beside(&self) -> bool {
-        let there = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.map_or_else(there, |threads| threads as usize) > 1
+        self.threads() > 1
+    }
+
+    /// Says why threads that were asked for do not simulate.
+    fn note(&self, case: &Case) {
+        if let Some(why) = case.why_one_thread()
+            && self.threads.is_some_and(|threads| threads > 1)
+        {
+            eprintln!("note: one thread simulates: {why}");
+        }
     }
 
     /// Plays a case that holds its trace.
-    fn held(&self, case: &Case, progress: &Arc<Progress>) -> Result<Outcome> {
+    fn held(&self, case: Case, progress: &Arc<Progress>) -> Result<Outcome> {
+        let case = &case.on_threads(self.threads());
+        self.note(case);
         let outcome = self.played(case, &Extent::of(case), progress, |observer| {
             case.run_with(case.scenario.replicas, observer, progress).map(Some)
         })?;
@@ -147,7 +166,7 @@ fn drawn<O>(case: &Case, run: &Run<O>, hits: HitsOverTime) -> Figure {
     };
     let subtitle = format!("{}: {replicas}", scenario.name);
     let blocks = engine.usable_blocks().unwrap_or(Blocks::ZERO);
-    Figure::of_run(run, hits, (scenario.replicas, blocks), subtitle)
+    Figure::of_run(run, hits, blocks, subtitle)
 }
 
 /// Has the first Ctrl-C stop the simulation where it is, and the second the program.

@@ -8,6 +8,7 @@ use super::generate;
 use super::progress::Extent;
 use crate::config::generated::{Generated, Starts};
 use crate::diag::Result;
+use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::Stream;
 use crate::fleet::feed::{Beside, Feed};
 use crate::sizing::case::Case;
@@ -92,9 +93,16 @@ impl Source {
     }
 
     /// Its sessions one by one, made ready on another thread if `beside`; and how far it goes.
-    pub fn stream(&self, case: &Case, beside: bool) -> Result<(Stream<'static>, Extent)> {
+    /// Each comes with its time alone if that `wants_alone`.
+    pub fn stream(
+        &self,
+        case: &Case,
+        beside: bool,
+        wants_alone: bool,
+    ) -> Result<(Stream<'static>, Extent)> {
+        let alone = wants_alone.then(|| case.alone_times()).flatten();
         let (reader, extent) = match self {
-            Self::Made(request) => return Ok(stream_made(request, case, beside)),
+            Self::Made(request) => return Ok(stream_made(request, case, beside, alone)),
             Self::File(path) => {
                 let read = Arc::new(AtomicU64::new(0));
                 let reader = Reader::open_counting(path, &read)?;
@@ -103,7 +111,7 @@ impl Source {
             }
             Self::BuiltIn => (Reader::from_read(BUNDLED_TRACE, BUNDLED_NAME)?, Extent::Unknown),
         };
-        let feed = feed(reader, case);
+        let feed = feed(reader, case, alone);
         Ok((if beside { Box::new(on_a_thread(feed)) } else { Box::new(feed) }, extent))
     }
 }
@@ -115,7 +123,12 @@ fn made(item: workload::Generated) -> Result<Item> {
     })
 }
 
-fn stream_made(request: &Arc<Request>, case: &Case, beside: bool) -> (Stream<'static>, Extent) {
+fn stream_made(
+    request: &Arc<Request>,
+    case: &Case,
+    beside: bool,
+    alone: Option<AloneTimes>,
+) -> (Stream<'static>, Extent) {
     let extent = match request.population {
         Population::Developers { days, .. } => {
             Extent::Time(Span::from_secs(u64::from(days) * 86_400))
@@ -125,12 +138,17 @@ fn stream_made(request: &Arc<Request>, case: &Case, beside: bool) -> (Stream<'st
         }
     };
     let items = Generator::owning(Arc::clone(request)).map(made);
-    let feed = feed(items, case);
+    let feed = feed(items, case, alone);
     (if beside { Box::new(on_a_thread(feed)) } else { Box::new(feed) }, extent)
 }
 
-fn feed<I: Iterator<Item = Result<Item>>>(items: I, case: &Case) -> Feed<I> {
-    Feed::new(items, &case.scenario.served()).with_alone(case.alone_times())
+fn feed<I: Iterator<Item = Result<Item>>>(
+    items: I,
+    case: &Case,
+    alone: Option<AloneTimes>,
+) -> Feed<I> {
+    let feed = Feed::new(items, &case.scenario.served()).with_alone(alone);
+    feed.in_closed_loop(!case.scenario.open_loop)
 }
 
 fn on_a_thread<I>(feed: Feed<I>) -> Beside

@@ -161,7 +161,7 @@ fn load(args: &Args, dp: u32, cost: &StepCost) -> Result<StepLoad> {
         })?;
         within("--decode", "sequences", seqs, 1, SEQS_MAX)?;
         within("--decode", "tokens of context", context, 1, CONTEXT_MAX)?;
-        let seen = load.window().map_or(context, |window| context.min(window));
+        let seen = load.window().map_or(context, |window| window.seen(context));
         load.add_decodes(seqs, seqs * context, seqs * seen);
     }
     for text in &args.prefill {

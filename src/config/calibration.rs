@@ -33,8 +33,42 @@ pub struct Calibration {
     pub linear: f64,
     /// On attention, in decode and in prefill.
     pub attention: f64,
+    /// Host time of requests, as far as it was told.
+    pub api: ApiTimes,
     /// How the fit went.
     pub fit: Fit,
+}
+
+/// Host time of requests outside the steps, where measurements told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ApiTimes {
+    /// Before the queue, in ms.
+    pub request_ms: Option<f64>,
+    /// The same for each prompt token, in us.
+    pub prompt_token_us: Option<f64>,
+    /// After the engine for each output token, in us.
+    pub output_token_us: Option<f64>,
+}
+
+impl ApiTimes {
+    /// To a microsecond, and a hundredth of one for a token.
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        let round = |value: Option<f64>, digits: f64| value.map(|v| (v * digits).round() / digits);
+        Self {
+            request_ms: round(self.request_ms, 1e3),
+            prompt_token_us: round(self.prompt_token_us, 1e2),
+            output_token_us: round(self.output_token_us, 1e2),
+        }
+    }
+
+    fn named(&self) -> [(&'static str, Option<f64>); 3] {
+        [
+            ("request_ms", self.request_ms),
+            ("prompt_token_us", self.prompt_token_us),
+            ("output_token_us", self.output_token_us),
+        ]
+    }
 }
 
 /// How well a calibration fits. Errors are shares of what was measured.
@@ -88,6 +122,9 @@ pub const KEYS: &[(&str, &str)] = &[
     ("factors.host", "multiplies host time and fixed times of a step"),
     ("factors.linear", "multiplies weights, element-wise work and network"),
     ("factors.attention", "multiplies attention"),
+    ("api.request_ms", "host time of a request before its queue, if it was told"),
+    ("api.prompt_token_us", "the same per prompt token"),
+    ("api.output_token_us", "host time per output token, after the engine"),
     ("fit.points", "measurements that the factors rest on"),
     ("fit.multipliers", "factors that were fitted apart, 1 to 3"),
     ("fit.error_before", "mean error of the time between tokens without calibration, as a share"),
@@ -146,6 +183,11 @@ impl Calibration {
             host: factor("factors.host")?,
             linear: factor("factors.linear")?,
             attention: factor("factors.attention")?,
+            api: ApiTimes {
+                request_ms: document.number("api.request_ms", 0.0, 1e6)?,
+                prompt_token_us: document.number("api.prompt_token_us", 0.0, 1e6)?,
+                output_token_us: document.number("api.output_token_us", 0.0, 1e6)?,
+            },
             fit: Fit {
                 points: document.whole("fit.points", 1, 1 << 20)?.unwrap_or(1),
                 multipliers: document.whole("fit.multipliers", 1, 3)?.unwrap_or(1),
@@ -171,11 +213,18 @@ impl Calibration {
             1 => String::new(),
             ranks => format!("data_parallel_size = {ranks}\n"),
         };
+        let api = self.api.named().map(|(key, value)| {
+            value.map_or(String::new(), |value| format!("{key} = {value:?}\n"))
+        });
+        let api = match api.concat() {
+            none if none.is_empty() => none,
+            some => format!("[api]\n{some}\n"),
+        };
         let comment: String = comment.lines().map(|line| format!("# {line}\n")).collect();
         format!(
             "{comment}model = {}\ngpu = {}\ntensor_parallel_size = {}\n{ranks}quantization = {}\n\
              kv_cache_dtype = {}\n\n[factors]\nhost = {:?}\nlinear = {:?}\nattention = {:?}\n\n\
-             [fit]\npoints = {points}\nmultipliers = {multipliers}\n\
+             {api}[fit]\npoints = {points}\nmultipliers = {multipliers}\n\
              error_before = {error_before:?}\nerror = {error:?}\n{left_out}band_low = {:?}\n\
              band_high = {:?}\nseqs_min = {:?}\nseqs_max = {:?}\ncontext_min = {}\n\
              context_max = {}\n",
@@ -250,6 +299,11 @@ mod tests {
             host: 1.25,
             linear: 0.97,
             attention: 1.0,
+            api: ApiTimes {
+                request_ms: Some(9.5),
+                prompt_token_us: Some(1.75),
+                output_token_us: Some(40.0),
+            },
             fit: Fit {
                 points: 5,
                 multipliers: 2,
@@ -271,6 +325,10 @@ mod tests {
         assert_eq!(Calibration::parse(&text, "c.toml"), Ok(example()));
         let keys = KEYS.iter().map(|(key, _)| key.rsplit('.').next().unwrap());
         assert!(keys.into_iter().all(|key| text.contains(&format!("{key} = "))), "{text}");
+        let bare = Calibration { api: ApiTimes::default(), ..example() };
+        let text = bare.to_toml("");
+        assert!(!text.contains("[api]"), "{text}");
+        assert_eq!(Calibration::parse(&text, "c.toml"), Ok(bare));
     }
 
     #[test]

@@ -71,8 +71,9 @@ impl VllmVersion {
         self >= Self::REVISED_SCHEDULER
     }
 
-    /// First version taken to balance data-parallel ranks by requests in flight and KV pressure:
-    /// the change is of July 2026.
+    /// First version that balances data-parallel ranks by requests in flight and KV pressure:
+    /// pull request 49204 of vllm-project/vllm, merged on 27 July 2026. The sources of 0.26 do not
+    /// have it, those of 0.27.1 do.
     const PRESSURE_BALANCED: Self = Self { minor: 27 };
 
     /// Whether a rank with a queue and a full KV cache is avoided, and equal ranks take turns;

@@ -1,9 +1,13 @@
-//! What happens to replicas while a scenario runs: faults and planned changes.
+//! What happens to replicas, and to the stores of a gateway, while a scenario runs: faults and
+//! planned changes.
 //!
 //! Each is a table of the list `events`: when, what, and to which replica.
 
 use toml::{Table, Value};
 
+use super::autoscale::read::Autoscale;
+use super::gateway::GatewayConfig;
+use super::gateway::read::Gateway;
 use super::pools::{self, Pool};
 use crate::diag::{Error, Place, Result};
 use crate::document::Document;
@@ -14,7 +18,22 @@ pub(super) const KEY: &str = "events";
 /// A hundred years: a longer time is a slip.
 const MAX_SECONDS: f64 = 3.2e9;
 /// The keys of one event.
-const FIELDS: [&str; 7] = ["at_s", "kind", "pool", "replica", "restart_s", "start_s", "drain_s"];
+const FIELDS: [&str; 10] = [
+    "at_s",
+    "kind",
+    "pool",
+    "replica",
+    "restart_s",
+    "start_s",
+    "drain_s",
+    "for_s",
+    "silent",
+    "times_slower",
+];
+const KINDS: [&str; 6] =
+    ["lost", "drained", "added", "rolling_update", "redis_outage", "database_slow"];
+/// Slower than this is a slip.
+const TIMES_MAX: f64 = 1e9;
 
 /// Something that happens to the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +75,45 @@ pub enum Happens {
         /// How long a replica may take to drain before its calls are cut off.
         drain: Option<Span>,
     },
+    /// The gateway's Redis does not answer.
+    RedisOutage {
+        /// For how long; to the end of the run without.
+        lasts: Option<Span>,
+        /// Whether it is waited for in vain, in place of a connection that is refused at once.
+        silent: bool,
+    },
+    /// The gateway's database takes longer for every query.
+    DatabaseSlow {
+        /// For how long; to the end of the run without.
+        lasts: Option<Span>,
+        /// Thousandths of the usual time.
+        thousandths: u64,
+    },
+}
+
+/// What of a scenario decides whether an event can happen.
+pub(super) struct Scene<'a> {
+    /// Replicas of the fleet.
+    pub(super) replicas: u32,
+    /// Parts of it.
+    pub(super) pools: &'a [Pool],
+    /// Whether an autoscaler makes them more and fewer.
+    pub(super) scales_replicas: bool,
+    /// The gateway, if there is one.
+    pub(super) gateway: Option<&'a GatewayConfig>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(
+        replicas: u32,
+        pools: &'a [Pool],
+        autoscale: &Autoscale,
+        gateway: Option<&'a Gateway>,
+    ) -> Self {
+        let (scales_replicas, gateway) =
+            (autoscale.scales_replicas(), gateway.map(Gateway::config));
+        Self { replicas, pools, scales_replicas, gateway }
+    }
 }
 
 impl Happens {
@@ -65,7 +123,9 @@ impl Happens {
             Self::Lost { replica, .. }
             | Self::Drained { replica, .. }
             | Self::Added { replica } => Some(replica),
-            Self::RollingUpdate { .. } => None,
+            Self::RollingUpdate { .. } | Self::RedisOutage { .. } | Self::DatabaseSlow { .. } => {
+                None
+            }
         }
     }
 }
@@ -78,7 +138,18 @@ impl FleetEvent {
             Happens::Lost { replica, .. }
             | Happens::Drained { replica, .. }
             | Happens::Added { replica } => Some(replica),
-            Happens::RollingUpdate { .. } => None,
+            Happens::RollingUpdate { .. }
+            | Happens::RedisOutage { .. }
+            | Happens::DatabaseSlow { .. } => None,
+        }
+    }
+
+    /// The store that it is about, by its kind, and how long it is.
+    fn store(&self) -> Option<(&'static str, Option<Span>)> {
+        match self.happens {
+            Happens::RedisOutage { lasts, .. } => Some(("redis_outage", lasts)),
+            Happens::DatabaseSlow { lasts, .. } => Some(("database_slow", lasts)),
+            _ => None,
         }
     }
 }
@@ -111,8 +182,8 @@ pub fn numbered_through(events: &[FleetEvent], pools: &[Pool]) -> Result<Vec<Fle
 /// Reads the events of a scenario, in order of time.
 ///
 /// # Errors
-/// The first that is none, or that cannot happen to a fleet of so many replicas in these pools.
-pub(super) fn read(document: &Document, replicas: u32, pools: &[Pool]) -> Result<Vec<FleetEvent>> {
+/// The first that is none, or that cannot happen in this scene.
+pub(super) fn read(document: &Document, scene: &Scene<'_>) -> Result<Vec<FleetEvent>> {
     let Some(value) = document.value(KEY) else { return Ok(Vec::new()) };
     let tables = value.as_array().filter(|list| list.iter().all(Value::is_table));
     let Some(tables) = tables else {
@@ -123,9 +194,10 @@ pub(super) fn read(document: &Document, replicas: u32, pools: &[Pool]) -> Result
     let mut events = Vec::new();
     for (number, (table, place)) in tables.iter().zip(&places).enumerate() {
         let Some(table) = table.as_table() else { continue };
-        let one = One { table, place, number: number + 1, pools };
-        let event = one.read(replicas)?;
+        let one = One { table, place, number: number + 1, pools: scene.pools };
+        let event = one.read(scene)?;
         one.check_history(&event, &events)?;
+        one.check_store(&event, &events)?;
         events.push(event);
     }
     events.sort_by_key(|event| event.at);
@@ -145,19 +217,20 @@ impl One<'_> {
         error.at_place(self.place).with_field(format!("{KEY} {}, {field}", self.number))
     }
 
-    fn read(&self, replicas: u32) -> Result<FleetEvent> {
+    fn read(&self, scene: &Scene<'_>) -> Result<FleetEvent> {
         if let Some(key) = self.table.keys().find(|key| !FIELDS.contains(&key.as_str())) {
             return Err(self.at(key, Error::unknown("key", key, FIELDS)));
         }
         let kind = self.table.get("kind").and_then(Value::as_str);
-        let kinds = ["lost", "drained", "added", "rolling_update"];
         let allowed: &[&str] = match kind {
             Some("lost" | "drained") => &["pool", "replica", "restart_s", "start_s"],
             Some("added") => &["pool", "replica", "start_s"],
             Some("rolling_update") => &["pool", "start_s", "drain_s"],
-            Some(other) => return Err(self.at("kind", Error::unknown("value", other, kinds))),
+            Some("redis_outage") => &["for_s", "silent"],
+            Some("database_slow") => &["for_s", "times_slower"],
+            Some(other) => return Err(self.at("kind", Error::unknown("value", other, KINDS))),
             None => {
-                let text = format!("this key is needed: one of {}", kinds.join(", "));
+                let text = format!("this key is needed: one of {}", KINDS.join(", "));
                 return Err(self.at("kind", Error::new(text)));
             }
         };
@@ -169,19 +242,82 @@ impl One<'_> {
         let at = self.seconds("at_s")?.ok_or_else(|| {
             self.at("at_s", Error::new("this key is needed: seconds from the start of the run"))
         })?;
-        let restart = self.seconds("restart_s")?;
-        if kind != "added" && kind != "rolling_update" && restart.is_none() {
-            self.refuse("start_s", "without restart_s the replica is not started again")?;
-        }
-        let pool = self.pool(kind)?;
-        let happens = match kind {
-            "lost" => Happens::Lost { replica: self.replica(replicas, pool)?, restart },
-            "drained" => Happens::Drained { replica: self.replica(replicas, pool)?, restart },
-            "added" => Happens::Added { replica: self.replica(replicas, pool)? },
-            _ => Happens::RollingUpdate { drain: self.seconds("drain_s")? },
+        let pool = match kind {
+            "redis_outage" | "database_slow" => None,
+            _ => self.pool(kind)?,
         };
+        let happens = self.happens(kind, scene, pool)?;
         let start = self.seconds("start_s")?.unwrap_or(Span::ZERO);
         Ok(FleetEvent { at, happens, start, pool })
+    }
+
+    fn happens(&self, kind: &str, scene: &Scene<'_>, pool: Option<u32>) -> Result<Happens> {
+        let restart = self.seconds("restart_s")?;
+        if matches!(kind, "lost" | "drained") && restart.is_none() {
+            self.refuse("start_s", "without restart_s the replica is not started again")?;
+        }
+        let (replicas, lasts) = (scene.replicas, self.seconds("for_s")?);
+        Ok(match kind {
+            "lost" => Happens::Lost { replica: self.replica(replicas, pool)?, restart },
+            "drained" => Happens::Drained { replica: self.replica(replicas, pool)?, restart },
+            "added" if scene.scales_replicas => {
+                let text = "does not go with [autoscale.engines]: the autoscaler, which counts \
+                            every replica from the start, starts them";
+                return Err(self.at("kind", Error::new(text)));
+            }
+            "added" => Happens::Added { replica: self.replica(replicas, pool)? },
+            "redis_outage" => {
+                if scene.gateway.is_none_or(|gateway| gateway.redis.is_none()) {
+                    let text = "there is no Redis: only goes with gateway.redis = true";
+                    return Err(self.at("kind", Error::new(text)));
+                }
+                Happens::RedisOutage { lasts, silent: self.flag("silent")? }
+            }
+            "database_slow" => {
+                if scene.gateway.is_none_or(|gateway| gateway.database.is_none()) {
+                    let text = "there is no database: only goes with gateway.database = true";
+                    return Err(self.at("kind", Error::new(text)));
+                }
+                Happens::DatabaseSlow { lasts, thousandths: self.thousandths("times_slower")? }
+            }
+            _ => Happens::RollingUpdate { drain: self.seconds("drain_s")? },
+        })
+    }
+
+    fn flag(&self, key: &str) -> Result<bool> {
+        let Some(value) = self.table.get(key) else { return Ok(false) };
+        value.as_bool().ok_or_else(|| self.at(key, Error::found(value, "true or false")))
+    }
+
+    /// A factor from 1 on, which must be there.
+    fn thousandths(&self, key: &str) -> Result<u64> {
+        let Some(value) = self.table.get(key) else {
+            let text = "this key is needed: how many times longer each query takes";
+            return Err(self.at(key, Error::new(text)));
+        };
+        let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
+        let number = number.filter(|number| (1.0..=TIMES_MAX).contains(number));
+        let allowed = format!("a number from 1 to {TIMES_MAX}");
+        let number = number.ok_or_else(|| self.at(key, Error::found(value, allowed)))?;
+        Ok((number * 1e3).round() as u64)
+    }
+
+    /// A store is out of order once at a time.
+    fn check_store(&self, event: &FleetEvent, others: &[FleetEvent]) -> Result<()> {
+        let Some((kind, lasts)) = event.store() else { return Ok(()) };
+        let ends = |at: Span, lasts: Option<Span>| lasts.map(|lasts| at + lasts);
+        for other in others {
+            let Some((_, other_lasts)) = other.store().filter(|(of, _)| *of == kind) else {
+                continue;
+            };
+            let after = ends(other.at, other_lasts).is_some_and(|end| end <= event.at);
+            let before = ends(event.at, lasts).is_some_and(|end| end <= other.at);
+            if !after && !before {
+                let text = format!("two events of kind = \"{kind}\" at once: see for_s");
+                return Err(self.at("at_s", Error::new(text)));
+            }
+        }
+        Ok(())
     }
 
     /// The pool that it names. One replica of several pools is known by its pool, whatever the

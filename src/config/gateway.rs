@@ -5,19 +5,21 @@
 
 use std::fmt;
 
-use clients::Clients;
+use clients::{Clients, TokenPrice};
 
 use crate::units::{Bytes, ReplicaId, Span, Tokens};
 
 pub mod clients;
+mod models;
 pub mod read;
 
 /// A gateway in front of a fleet, and who is behind it.
 ///
 /// A call asks for the model group with the name of its served model, or for the first group if
-/// there is none. Deployments name replicas of the fleet. A replica that none names gets such as
-/// the first replica has, and those of replicas that there are not, or not yet, are left out, so
-/// that fleets of any size stand behind the same settings.
+/// there is none: [`read::Gateway::check_models`] has told of that. Deployments name replicas of the
+/// fleet. A replica that none names gets such as the first replica has, and those of replicas that
+/// there are not, or not yet, are left out, so that fleets of any size stand behind the same
+/// settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrontEnd {
     /// The gateway.
@@ -372,13 +374,15 @@ pub struct Deployment {
     pub tpm: Option<u64>,
     /// Price of input and output together, for cost-based routing.
     pub price: f64,
+    /// What a token is billed with, if it is said for this deployment.
+    pub token_price: Option<TokenPrice>,
 }
 
 impl Deployment {
     /// A deployment of a group on a replica, with nothing else said.
     #[must_use]
     pub const fn new(group: u32, replica: ReplicaId) -> Self {
-        Self { group, replica, weight: None, rpm: None, tpm: None, price: 0.0 }
+        Self { group, replica, weight: None, rpm: None, tpm: None, price: 0.0, token_price: None }
     }
 }
 

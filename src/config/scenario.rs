@@ -180,16 +180,18 @@ impl Scenario {
         let gateway = Gateway::read(&mut document)?;
         let generated = Generated::read(&mut document)?;
         let serving = Serving { notes, ..Serving::read(&document)? };
-        refuse_ranks_behind_gateway(&document, gateway.as_ref(), &serving)?;
         let load = Load::read(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
         let seconds = |key, default| document.seconds(key, default);
         let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
         let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
         let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
+        let autoscale = Autoscale::read(&document, pods, replicas)?;
+        let scene = faults::Scene::new(replicas, &pools, &autoscale, gateway.as_ref());
         let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
         let step_time_band = read_step_time_band(&document, calibration.as_ref())?;
+        let api = read_api_time(&document, calibration.as_ref())?;
         Ok(Self {
             name: document.text("name")?.unwrap_or_else(|| file.to_owned()),
             description: document.text("description")?.unwrap_or_default(),
@@ -197,10 +199,10 @@ impl Scenario {
             generated,
             calibration,
             replicas,
-            autoscale: Autoscale::read(&document, pods, replicas)?,
+            events: faults::read(&document, &scene)?,
+            autoscale,
             router,
             routing: Routing::of_fleet(&document, router, replicas)?,
-            events: faults::read(&document, replicas, &pools)?,
             pools,
             pool_places,
             on_overflow: read_on_overflow(&document)?,
@@ -224,7 +226,7 @@ impl Scenario {
             price: prices::read(&document, &serving)?,
             one_price: document.has(prices::ONE_PRICE),
             pod_price: prices::read_pod(&document, gateway.is_some())?,
-            api: read_api_time(&document)?,
+            api,
             client: read_client(&document, gateway.is_some())?,
             models: read_models(&document)?,
             gateway,
@@ -300,19 +302,6 @@ fn read_on_overflow(document: &Document) -> Result<OnOverflow> {
     Ok(document.choice("fleet.on_overflow", &rules)?.unwrap_or(OnOverflow::Reject))
 }
 
-/// A call that is given up must be taken back from the rank that has it, which is not proved yet.
-fn refuse_ranks_behind_gateway(
-    document: &Document,
-    gateway: Option<&Gateway>,
-    serving: &Serving,
-) -> Result<()> {
-    if gateway.is_none() || serving.data_parallel_size == 1 {
-        return Ok(());
-    }
-    let text = "a gateway in front of replicas with several ranks is not modelled yet";
-    Err(document.at("engine.data_parallel_size", Error::new(text)))
-}
-
 fn read_trace_path(document: &Document) -> Result<Option<PathBuf>> {
     Ok(document.text("trace")?.filter(|name| name != "bundled").map(PathBuf::from))
 }
@@ -353,22 +342,29 @@ fn forget_gateway(document: &mut Document) {
     document.forget_from_file(&keys);
 }
 
-fn read_api_time(document: &Document) -> Result<ApiTime> {
-    let span = |key: &str, default: f64, unit: f64| {
-        let value = document.number(key, 0.0, 1e6)?.unwrap_or(default);
+/// As given, else that of the calibration.
+fn read_api_time(document: &Document, calibration: Option<&Calibration>) -> Result<ApiTime> {
+    let fitted = calibration.map(|found| found.api).unwrap_or_default();
+    let span = |key: &str, fitted: Option<f64>, default: f64, unit: f64| {
+        let value = document.number(key, 0.0, 1e6)?.or(fitted).unwrap_or(default);
         Ok(Span::from_secs_f64(value * unit))
     };
     Ok(ApiTime {
-        request: span("api.request_ms", 8.0, 1e-3)?,
-        prompt_token: span("api.prompt_token_us", 2.0, 1e-6)?,
-        output_token: span("api.output_token_us", 46.0, 1e-6)?,
+        request: span("api.request_ms", fitted.request_ms, 8.0, 1e-3)?,
+        prompt_token: span("api.prompt_token_us", fitted.prompt_token_us, 2.0, 1e-6)?,
+        output_token: span("api.output_token_us", fitted.output_token_us, 46.0, 1e-6)?,
     })
 }
 
 fn read_client(document: &Document, has_gateway: bool) -> Result<Client> {
     let limits = ["engine.max_num_queued_reqs", "engine.max_num_queued_tokens"];
     let client = ["client.max_retries", "client.retry_base_s", "client.retry_max_s"];
-    let of_gateway = ["client.honour_retry_after", "client.agent_retries", "client.agent_wait_s"];
+    let of_gateway = [
+        "client.honour_retry_after",
+        "client.agent_retries",
+        "client.agent_wait_s",
+        "client.timeout_s",
+    ];
     if has_gateway {
         return Ok(Client {
             max_retries: document.whole(client[0], 0, 100)?.unwrap_or(2) as u32,

@@ -17,7 +17,7 @@ use super::ranks::{Occupancy, Rank};
 use super::request::{Effect, Level, Request, StepRun, StepSummary};
 use super::scheduler::Scheduler;
 use super::scheduler::abort::Abort;
-use super::step_time::{Carry, StepCost, StepLoad, Ticks};
+use super::step_time::{Carry, Series, StepCost, StepLoad, Ticks};
 use super::{Due, Engine, Gauges, Stuck, StuckCause};
 use crate::engine::cache::BlockCache;
 use crate::trace::lineage::Path;
@@ -28,6 +28,7 @@ mod locked;
 mod lockstep;
 mod lookup;
 mod prices;
+mod ranked;
 mod skip;
 mod skipping;
 #[cfg(test)]
@@ -337,8 +338,29 @@ impl Rank for FastEngine {
         self.due = self.has_work().then_some(Due::StepStarts(now));
     }
 
+    /// What is due says nothing here: a request that comes while a step runs sets it.
+    fn withdraw(&mut self, request: RequestId) {
+        self.find_and_take_back(request);
+    }
+
     fn occupancy(&self) -> Occupancy {
         Occupancy::of(&self.scheduler)
+    }
+
+    fn equal_steps(&self) -> u64 {
+        self.equal_decodes()
+    }
+
+    fn growth(&self) -> (u64, u64) {
+        self.lock.growth()
+    }
+
+    fn skip(&mut self, at: Time, steps: u64, series: Series, used: Blocks) {
+        self.skip_decodes(at, steps, series, used);
+    }
+
+    fn take(&mut self, steps: u64) {
+        self.take_steps(steps);
     }
 }
 

@@ -219,6 +219,14 @@ impl<C: BlockCache> Rank for PlainEngine<C> {
         self.due = self.has_work().then_some(Due::StepStarts(now));
     }
 
+    fn withdraw(&mut self, request: RequestId) {
+        let Some(abort) = self.scheduler.find(request) else { return };
+        match self.running.rows.is_empty() {
+            true => self.scheduler.take_back(abort.0),
+            false => self.aborts.push(abort),
+        }
+    }
+
     fn occupancy(&self) -> Occupancy {
         Occupancy::of(&self.scheduler)
     }
@@ -246,11 +254,7 @@ impl<C: BlockCache> Engine for PlainEngine<C> {
     }
 
     fn abort(&mut self, _: Time, request: RequestId) {
-        let Some(abort) = self.scheduler.find(request) else { return };
-        match self.running.rows.is_empty() {
-            true => self.scheduler.take_back(abort.0),
-            false => self.aborts.push(abort),
-        }
+        self.withdraw(request);
     }
 
     fn warm(&mut self, path: &Path, tokens: Tokens) {

@@ -5,24 +5,27 @@
 //! takes. A rank without work computes one token for nothing; once no rank has work, all rest. The
 //! front end of the replica sends each request to the rank that its [`Balancer`] names.
 //!
-//! The group is an [`Engine`] like any other, around ranks of either kind. It takes every step by
-//! itself: ranks rarely do the same for long.
+//! The group is an [`Engine`] like any other, around ranks of either kind. Steps in which fast
+//! ranks only decode the same requests are [skipped](skip) together; ranks of the plain kind take
+//! every step.
 
 use super::config::EngineConfig;
 use super::metrics::EngineMetrics;
-use super::request::{Effect, Request, StepSummary};
+use super::request::{Effect, Level, Request, StepRun, StepSummary};
 use super::scheduler::Scheduler;
-use super::step_time::{Carry, StepCost, StepLoad};
+use super::step_time::{Carry, Series, StepCost, StepLoad};
 use super::{Due, Engine, Gauges, Stuck};
 use crate::engine::cache::BlockCache;
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Span, Time, Tokens};
 
 mod balancer;
+mod skip;
 #[cfg(test)]
 mod tests;
 
 use balancer::Balancer;
+use skip::{Skip, Untold};
 
 /// What an engine holds at this instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +70,36 @@ pub trait Rank: Engine {
     /// The step ends: what came out of the batch is taken in.
     fn end_step(&mut self, now: Time, effects: &mut Vec<Effect>);
 
+    /// Nobody waits for a request any more, if it has it: as [`Engine::abort`], at the end of the
+    /// step if it takes part in one.
+    fn withdraw(&mut self, request: RequestId);
+
     /// What it holds now.
     fn occupancy(&self) -> Occupancy;
+
+    /// How many steps behind the running one only decode the same requests. None, if it takes every
+    /// step by itself.
+    fn equal_steps(&self) -> u64 {
+        0
+    }
+
+    /// By how much the contexts of its decodes grow from step to step, and what windowed layers see
+    /// of them.
+    fn growth(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// So many of the equal steps are skipped, from `at` on, and take as long as the group says;
+    /// `used` blocks were held when the running step began.
+    fn skip(&mut self, at: Time, steps: u64, series: Series, used: Blocks) {
+        let _ = (at, steps, series, used);
+    }
+
+    /// The first so many of the skipped steps have begun, and the last of them runs: the skip ends
+    /// there.
+    fn take(&mut self, steps: u64) {
+        let _ = steps;
+    }
 }
 
 /// The ranks of one replica.
@@ -84,6 +115,11 @@ pub struct RankGroup<R> {
     loads: Vec<StepLoad>,
     /// The decodes of it.
     decode_loads: Vec<StepLoad>,
+    /// Blocks that each rank held when it began.
+    used: Vec<Blocks>,
+    /// The steps that follow it and are not taken one by one.
+    skip: Option<Skip>,
+    untold: Untold,
     /// Steps of the group.
     steps: u64,
     due: Option<Due>,
@@ -114,6 +150,9 @@ impl<R: Rank> RankGroup<R> {
             decode_carry: Carry::default(),
             loads: vec![cost.empty_load(); number],
             decode_loads: vec![cost.empty_load(); number],
+            used: vec![Blocks::ZERO; number],
+            skip: None,
+            untold: Untold::default(),
             steps: 0,
             due: None,
         }
@@ -130,12 +169,15 @@ impl<R: Rank> RankGroup<R> {
         }
         let Some(summary) = self.price() else { return };
         effects.push(Effect::StepStarted(summary));
-        self.due = Some(Due::StepEnds(now + summary.span));
-        for (rank, load) in self.ranks.iter_mut().zip(&self.loads) {
+        let end = now + summary.span;
+        self.due = Some(Due::StepEnds(end));
+        for ((rank, load), used) in self.ranks.iter_mut().zip(&self.loads).zip(&mut self.used) {
             if load.tokens() > 0 {
+                *used = rank.occupancy().used;
                 rank.schedule_behind(effects);
             }
         }
+        self.skip_ahead(end);
     }
 
     /// How long the step takes that the ranks have picked, and what they do in it together. `None`
@@ -200,6 +242,7 @@ impl<R: Rank> RankGroup<R> {
 
 impl<R: Rank> Engine for RankGroup<R> {
     fn submit(&mut self, now: Time, request: Request) {
+        self.catch_up(now);
         let rank = self.balancer.choose(self.ranks.iter().map(Rank::occupancy));
         self.ranks[rank].submit(now, request);
         self.due.get_or_insert(Due::StepStarts(now));
@@ -207,16 +250,19 @@ impl<R: Rank> Engine for RankGroup<R> {
 
     /// By whichever rank has it.
     fn abort(&mut self, now: Time, request: RequestId) {
-        self.ranks.iter_mut().for_each(|rank| rank.abort(now, request));
+        self.catch_up(now);
+        self.ranks.iter_mut().for_each(|rank| rank.withdraw(request));
     }
 
     /// On every rank: nobody knows yet which will be asked.
     fn warm(&mut self, path: &Path, tokens: Tokens) {
+        debug_assert!(self.skip.is_none(), "warmed before the first request");
         self.ranks.iter_mut().for_each(|rank| rank.warm(path, tokens));
     }
 
     /// On the rank that would find most; the balancer may choose another.
     fn cached(&mut self, now: Time, path: &Path, prompt: Tokens) -> Tokens {
+        self.catch_up(now);
         let found = self.ranks.iter_mut().map(|rank| rank.cached(now, path, prompt));
         found.max().unwrap_or(Tokens::ZERO)
     }
@@ -226,6 +272,9 @@ impl<R: Rank> Engine for RankGroup<R> {
     }
 
     fn advance(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if let Some(steps) = self.skip.map(|skip| skip.steps) {
+            self.take_steps(steps);
+        }
         match self.due {
             Some(Due::StepStarts(_)) => self.start_step(now, effects),
             Some(Due::StepEnds(_)) => self.end_step(now, effects),
@@ -233,11 +282,22 @@ impl<R: Rank> Engine for RankGroup<R> {
         }
     }
 
+    fn take_runs(&mut self, take: impl FnMut(&StepRun, &[Level])) {
+        self.untold.take(take);
+    }
+
+    fn settle(&mut self, until: Time) {
+        if let Some(begun) = self.skip.map(|skip| skip.begun(until)) {
+            self.take_steps(begun);
+        }
+    }
+
     fn stuck(&self) -> Option<Stuck> {
         self.ranks.iter().find_map(Engine::stuck)
     }
 
-    fn gauges(&mut self, _: Time) -> Gauges {
+    fn gauges(&mut self, now: Time) -> Gauges {
+        self.catch_up(now);
         let Occupancy { running, waiting, used, blocks } = self.occupancy();
         Gauges {
             num_requests_running: running,

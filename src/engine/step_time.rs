@@ -40,7 +40,7 @@ mod load;
 mod tests;
 mod ticks;
 
-pub use load::StepLoad;
+pub use load::{Reach, StepLoad};
 pub use ticks::{Carry, Series, Ticks, Walk};
 
 /// Bytes a millisecond at 1 TB/s.
@@ -193,7 +193,7 @@ pub struct StepCost {
     network_routed: f64,
     host_step: f64,
     host_sequence: f64,
-    window: Option<u64>,
+    window: Option<Reach>,
     /// Ranks that step together.
     ranks: u32,
     factors: Factors,
@@ -276,7 +276,7 @@ impl StepCost {
                 / (preset.e_n * gpu.group_link_gb_s(group::expert_gpus(setup)) * GB_S),
             host_step: preset.t0_ms + fixed_us * US,
             host_sequence: preset.sequence_us * US,
-            window: model.window.map(|window| window.tokens),
+            window: model.window.map(Reach::from),
             ranks: if group::in_lock_step(setup) { setup.dp } else { 1 },
             factors: Factors::default(),
             contexts: ContextTicks::default(),

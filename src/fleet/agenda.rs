@@ -9,6 +9,14 @@ use crate::units::{ReplicaId, Time};
 #[derive(Debug)]
 pub(super) struct Agenda(Tournament);
 
+/// When something is due in the order of a run.
+pub(super) fn key(due: Due) -> u64 {
+    match due {
+        Due::StepEnds(at) => 2 * at.0,
+        Due::StepStarts(at) => 2 * at.0 + 1,
+    }
+}
+
 impl Agenda {
     /// No engine does anything.
     pub(super) fn new(replicas: u32) -> Self {
@@ -22,12 +30,7 @@ impl Agenda {
 
     /// An engine does this next.
     pub(super) fn set(&mut self, replica: ReplicaId, due: Option<Due>) {
-        let key = match due {
-            Some(Due::StepEnds(at)) => 2 * at.0,
-            Some(Due::StepStarts(at)) => 2 * at.0 + 1,
-            None => OUT,
-        };
-        self.0.set(replica.0, key);
+        self.0.set(replica.0, due.map_or(OUT, key));
     }
 
     /// The engine that does something first, and what; at one instant the lower number.

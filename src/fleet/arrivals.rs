@@ -5,12 +5,13 @@
 //! played that is found out too late, and the run ends with [`Failure::Unsorted`].
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::pools::HomelessCall;
 use super::workload::{Arrival, ContextPlan, Counts, Names, SessionPlan, Workload};
 use crate::diag::{Error, Result};
-use crate::units::Time;
+use crate::units::{ReplicaId, Time};
 
 /// Sessions that are made ready one by one.
 pub type Stream<'a> = Box<dyn Iterator<Item = Result<Arrival>> + Send + 'a>;
@@ -25,6 +26,8 @@ pub enum Sessions<'a> {
     /// One session alone, from time 0, with every kept token in the cache: how fast the work can
     /// go at all. Overrides the load.
     Alone(&'a Arc<SessionPlan>, &'a [ContextPlan]),
+    /// None so far.
+    None,
 }
 
 /// Why sessions stopped coming.
@@ -49,6 +52,21 @@ pub(super) struct Next {
     /// Its number in the trace.
     pub(super) session: u32,
     pub(super) plan: Arc<SessionPlan>,
+    /// Its number among all that are played, where others are played elsewhere.
+    pub(super) number: Option<u32>,
+    /// Where its calls go, where that is settled.
+    pub(super) pin: Option<ReplicaId>,
+}
+
+impl Next {
+    fn new(at: Time, session: u32, plan: Arc<SessionPlan>) -> Self {
+        Self { at, session, plan, number: None, pin: None }
+    }
+
+    /// The only session there is.
+    pub(super) fn alone(plan: Arc<SessionPlan>) -> Self {
+        Self::new(Time::ZERO, 0, plan)
+    }
 }
 
 /// What is known of the sessions of a run.
@@ -66,6 +84,8 @@ enum Source<'a> {
     /// Sessions in the order of their first dispatch, the last one first.
     Held(Vec<(Time, u32)>, &'a [Arc<SessionPlan>]),
     Stream(Stream<'a>),
+    /// What another has handed over.
+    Given(VecDeque<Next>),
     None,
 }
 
@@ -90,17 +110,44 @@ impl<'a> Arrivals<'a> {
             Sessions::Alone(_, contexts) => {
                 (Source::None, Cow::Borrowed(contexts), Cow::default(), Counts::default())
             }
+            Sessions::None => {
+                (Source::None, Cow::Owned(Vec::new()), Cow::default(), Counts::default())
+            }
         };
         Self { source, open_loop, contexts, names, counts, last: Time::ZERO, failure: None }
+    }
+
+    /// None yet; they are handed over by [`Self::give`]. `contexts` are known already.
+    pub(super) fn given(contexts: Cow<'a, [ContextPlan]>) -> Self {
+        Self {
+            source: Source::Given(VecDeque::new()),
+            open_loop: false,
+            contexts,
+            names: Cow::default(),
+            counts: Counts::default(),
+            last: Time::ZERO,
+            failure: None,
+        }
+    }
+
+    /// Hands sessions over, in their order, and contexts that are new.
+    pub(super) fn give(&mut self, sessions: Vec<Next>, contexts: &[ContextPlan]) {
+        if let Source::Given(given) = &mut self.source {
+            given.extend(sessions);
+        }
+        if !contexts.is_empty() {
+            self.contexts.to_mut().extend_from_slice(contexts);
+        }
     }
 
     /// The session that starts next.
     pub(super) fn next(&mut self) -> Option<Next> {
         match &mut self.source {
             Source::None => None,
+            Source::Given(given) => given.pop_front(),
             Source::Held(order, plans) => {
                 let (at, session) = order.pop()?;
-                Some(Next { at, session, plan: Arc::clone(&plans[session as usize]) })
+                Some(Next::new(at, session, Arc::clone(&plans[session as usize])))
             }
             Source::Stream(stream) => match stream.next()? {
                 Ok(arrival) => self.arrived(arrival),
@@ -126,13 +173,13 @@ impl<'a> Arrivals<'a> {
         self.last = at;
         let session = self.counts.sessions as u32;
         self.counts.add(&counts);
-        Some(Next { at, session, plan })
+        Some(Next::new(at, session, plan))
     }
 }
 
 fn first_dispatch(plan: &SessionPlan, open_loop: bool) -> Time {
     let lead = match open_loop {
-        true => plan.calls.first().map_or(plan.lead, |call| call.offset),
+        true => plan.calls.first().map_or(plan.lead, |_| plan.offset(0)),
         false => plan.lead,
     };
     Time::ZERO + plan.at + lead

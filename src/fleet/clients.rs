@@ -34,7 +34,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let open = self.setup.open_loop;
         for (call, call_plan) in (0u32..).zip(&plan.calls) {
             if open || plan.after(call).is_empty() {
-                let wait = if open { call_plan.offset } else { call_plan.gap };
+                let wait = if open { plan.offset(call) } else { call_plan.gap };
                 self.push(started + wait, Event::Dispatch { play: place, call });
             }
         }
@@ -45,15 +45,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         self.satisfy(now, play, call, true);
         let (fit, path) = self.fit_and_continue(play, call);
         let state = &mut self.plays[play as usize];
-        let plan = state.plan.calls[call as usize];
-        let Some(pool) = self.homes.of(&plan, &self.arrivals.names) else {
+        let (plan, class) = (state.plan.calls[call as usize], *state.plan.class(call));
+        let Some(pool) = self.homes.of(&class, &self.arrivals.names) else {
             let call = HomelessCall::new(&state.plan, call, &self.arrivals.names);
             self.fail(Failure::NoPool(call));
             return;
         };
         let request = self.new_request(now, play, call, &fit, pool);
         let state = &mut self.plays[play as usize];
-        if plan.failed {
+        if class.failed {
             let duration = state.plan.failed_after(call).unwrap_or_default();
             self.in_flight[request.index()].record.outcome = CallOutcome::RecordedFailure;
             self.push(now + duration, Event::Ended { request });
@@ -68,14 +68,14 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             }
             return;
         }
-        if plan.lane == 0 {
+        if class.lane == 0 {
             let context = fit.prompt + plan.output();
             let before = std::mem::replace(&mut state.context, context);
             self.live.change(now, before, context);
         }
         let in_flight = &mut self.in_flight[request.index()];
-        in_flight.path = self.content.under_model(&mut state.own, path, plan.model);
-        in_flight.burst = self.burst.dispatched(now);
+        in_flight.path = self.content.under_model(&mut state.own, path, class.model);
+        in_flight.burst = self.burst.dispatched(now, request);
         self.send(now, request);
     }
 
@@ -83,7 +83,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     fn fit_and_continue(&mut self, play: u32, call: u32) -> (Fit, Path) {
         let state = &mut self.plays[play as usize];
         let plan = state.plan.calls[call as usize];
-        let (base_fit, base_path) = match plan.base {
+        let (base_fit, base_path) = match plan.base() {
             BasePlan::None => (Fit::default(), Path::default()),
             BasePlan::Call(base) => state.take_base(base),
             BasePlan::Context(context) => {
@@ -111,6 +111,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             pool,
             served_by: pool,
             dispatched: now,
+            asked: now,
             sent: now,
             queued: now,
             scheduled: now,
@@ -125,7 +126,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             prefilled: Tokens::ZERO,
             preemptions: 0,
             lost: Tokens::ZERO,
-            place: state.plan.calls[call as usize].place,
+            place: state.plan.class(call).place,
             outcome: CallOutcome::Completed,
             compacted: fit.verdict == Verdict::Compacted,
             refusals: 0,
@@ -142,6 +143,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             sent: Sent::default(),
             stage: Stage::Client,
             attempt: 0,
+            ask: 0,
         };
         if let Some(request) = self.free_requests.pop() {
             self.in_flight[request.index()] = in_flight;
@@ -179,12 +181,12 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             return;
         }
         let state = &mut self.plays[play as usize];
-        for then in state.plan.then(call).iter().filter(|then| then.on_dispatch == on_dispatch) {
-            let waits = &mut state.calls[then.call as usize].waits;
-            *waits -= 1;
-            if *waits == 0 {
-                let at = now + state.plan.calls[then.call as usize].gap;
-                self.queue.push(at, Event::Dispatch { play, call: then.call });
+        let plan = &*state.plan;
+        for then in plan.then(call).iter().filter(|then| then.on_dispatch() == on_dispatch) {
+            let then = then.call();
+            if Play::stops_waiting(&mut state.calls, plan, then) {
+                let at = now + plan.calls[then as usize].gap;
+                self.queue.push(at, Event::Dispatch { play, call: then });
             }
         }
     }

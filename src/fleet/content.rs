@@ -5,7 +5,7 @@
 use rustc_hash::FxHashMap;
 
 use super::workload::ContextPlan;
-use crate::trace::lineage::Path;
+use crate::trace::lineage::{Path, Run};
 use crate::units::{SegmentId, Tokens};
 
 /// The pass through the trace in which a common context is told: the same in all of them.
@@ -25,6 +25,10 @@ pub struct Content {
     computed: FxHashMap<SegmentId, Tokens>,
     /// How far each process has.
     by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
+    /// Segments that sessions have for themselves.
+    own: u32,
+    /// What other parts of the fleet must know, where only a part of it is simulated here.
+    told: Option<Box<Told>>,
 }
 
 /// A process of a replica: one that was restarted is another, with an empty cache.
@@ -38,6 +42,59 @@ pub struct Reach {
     pub begun: u32,
     /// By calls that have ended.
     pub done: u32,
+}
+
+/// Most segments that sessions may have for themselves; the others are left to shared contexts.
+pub const OWN_SEGMENTS_MAX: u32 = u32::MAX - (1 << 24);
+
+/// A shared context's segment under a model, by their numbers: the same in all parts of a fleet in
+/// which every session is played once.
+pub type SharedSegment = (u32, u32);
+
+/// What a part of a fleet tells of shared contexts.
+#[derive(Debug, Default)]
+struct Told {
+    /// What each shared segment is.
+    names: FxHashMap<SegmentId, SharedSegment>,
+    news: Vec<SharedNews>,
+    /// The instant at hand, as who puts parts together counts them.
+    now: u64,
+}
+
+/// One thing that is told of shared contexts.
+#[derive(Clone, Debug)]
+pub struct SharedNews {
+    /// When.
+    pub at: u64,
+    /// What.
+    pub what: SharedUse,
+}
+
+/// What happens to shared contexts.
+#[derive(Clone, Debug)]
+pub enum SharedUse {
+    /// A replica computes one up to this position, farther than any other of its part.
+    Computed(SharedSegment, Tokens),
+    /// A call is admitted of whose shared content this part has not computed all: it depends on the
+    /// others how much of it has been computed before.
+    Asked {
+        /// Its session among all that are played.
+        play: u32,
+        /// Its number in the session.
+        call: u32,
+        /// The shared segments of its context and where they end, in order.
+        shared: Vec<(SharedSegment, Tokens)>,
+        /// Leading tokens that are computed if all of these are.
+        beyond: Tokens,
+    },
+}
+
+impl Told {
+    fn computed(&mut self, segment: SegmentId, upto: Tokens) {
+        if let Some(name) = self.names.get(&segment) {
+            self.news.push(SharedNews { at: self.now, what: SharedUse::Computed(*name, upto) });
+        }
+    }
 }
 
 /// What one session has for itself: segments with numbers in a row.
@@ -115,9 +172,42 @@ impl Content {
         own.segments.clear();
         own.of_model.clear();
         own.by_process.clear();
-        let numbered = self.segments.checked_add(segments);
-        self.segments = numbered.unwrap_or(self.segments);
-        numbered.is_some()
+        let all = self.own.checked_add(segments).filter(|all| *all <= OWN_SEGMENTS_MAX);
+        self.own = all.unwrap_or(self.own);
+        self.segments = self.segments.saturating_add(segments);
+        all.is_some()
+    }
+
+    /// Nothing has been told or computed; who has to know more than this part is told no more.
+    pub fn clear(&mut self) {
+        (self.segments, self.own, self.told) = (0, 0, None);
+        self.contexts.clear();
+        self.of_model.clear();
+        self.computed.clear();
+        self.by_process.clear();
+    }
+
+    /// Keeps what other parts of the fleet must know.
+    pub fn tell_shared(&mut self) {
+        self.told = Some(Box::default());
+    }
+
+    /// The instant at hand is this one, as who asked to be told counts them.
+    pub fn set_now(&mut self, now: u64) {
+        if let Some(told) = &mut self.told {
+            told.now = now;
+        }
+    }
+
+    /// The instant at hand.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.told.as_ref().map_or(0, |told| told.now)
+    }
+
+    /// What there was to tell since this was last asked, in order.
+    pub fn take_shared(&mut self) -> Vec<SharedNews> {
+        self.told.as_mut().map(|told| std::mem::take(&mut told.news)).unwrap_or_default()
     }
 
     fn new_segment(&mut self) -> SegmentId {
@@ -134,7 +224,11 @@ impl Content {
             return path.clone();
         }
         let base = base.map(|base| self.context(contexts, base, pass)).unwrap_or_default();
-        let path = base.continued(kept, self.new_segment(), tokens);
+        let segment = self.new_segment();
+        if let Some(told) = &mut self.told {
+            told.names.insert(segment, (number, 0));
+        }
+        let path = base.continued(kept, segment, tokens);
         self.contexts.insert((number, pass), path.clone());
         path
     }
@@ -156,6 +250,11 @@ impl Content {
                 None => self.of_model.get(&key).copied().unwrap_or_else(|| {
                     let segment = self.new_segment();
                     self.of_model.insert(key, segment);
+                    if let Some(told) = &mut self.told
+                        && let Some((number, _)) = told.names.get(&run.segment).copied()
+                    {
+                        told.names.insert(segment, (number, model));
+                    }
                     segment
                 }),
             };
@@ -185,6 +284,36 @@ impl Content {
         start
     }
 
+    /// A call is admitted, with so much of its context computed before as far as this part of the
+    /// fleet knows: tells the others if it depends on them.
+    pub fn asked(
+        &mut self,
+        own: &OwnContent,
+        path: &Path,
+        known: Tokens,
+        (play, call): (u32, u32),
+    ) {
+        let Some(told) = &self.told else { return };
+        let shared = path.runs().iter().take_while(|run| own.of(run.segment).is_none());
+        let Some(end) = shared.clone().last().map(|run| run.end).filter(|end| known < *end) else {
+            return;
+        };
+        let name = |run: &Run| Some((*told.names.get(&run.segment)?, run.end));
+        let shared: Vec<_> = shared.filter_map(name).collect();
+        let mut beyond = end;
+        for run in &path.runs()[shared.len()..] {
+            let upto = self.computed_of(own, run.segment);
+            beyond = upto.min(run.end).max(beyond);
+            if upto < run.end {
+                break;
+            }
+        }
+        if let Some(told) = &mut self.told {
+            let what = SharedUse::Asked { play, call, shared, beyond };
+            told.news.push(SharedNews { at: told.now, what });
+        }
+    }
+
     /// Some replica computes the first `upto` tokens of a context.
     pub fn compute(&mut self, own: &mut OwnContent, path: &Path, upto: Tokens) {
         for run in path.runs() {
@@ -196,7 +325,12 @@ impl Content {
                 }
                 None => {
                     let computed = self.computed.entry(run.segment).or_default();
-                    *computed = (*computed).max(end);
+                    if *computed < end {
+                        *computed = end;
+                        if let Some(told) = &mut self.told {
+                            told.computed(run.segment, end);
+                        }
+                    }
                 }
             }
             if run.end >= upto {

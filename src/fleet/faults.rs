@@ -1,4 +1,5 @@
-//! Replicas that are lost, drained, added or updated while the fleet runs.
+//! Replicas that are lost, drained, added or updated while the fleet runs, and stores of the
+//! gateway that are out of order.
 //!
 //! A replica that is gone takes its cache with it. Its calls fail, and the client asks again, by
 //! its own rule, wherever the router sends it then. A replica that is drained gets no new calls;
@@ -10,6 +11,7 @@ use super::world::{Event, InFlight, Stage, World};
 use crate::config::faults::{FleetEvent, Happens};
 use crate::config::pools::firsts;
 use crate::engine::Engine;
+use crate::gateway::breaker::Health;
 use crate::gateway::cooldown::Failure;
 use crate::observe::members::{Became, ReplicaChange};
 use crate::units::{ReplicaId, RequestId, Span, Time};
@@ -140,7 +142,31 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 self.faults.rolling = Some(Rolling { current: None, next, until, start, drain });
                 self.roll_on(now);
             }
+            Happens::RedisOutage { lasts, silent } => {
+                let health = if silent { Health::Silent } else { Health::Refuses };
+                self.tell_gateway(now, |gateway, _| gateway.set_redis(health));
+                self.comes_back(now, number, lasts);
+            }
+            Happens::DatabaseSlow { lasts, thousandths } => {
+                self.tell_gateway(now, |gateway, _| gateway.slow_database(thousandths));
+                self.comes_back(now, number, lasts);
+            }
         }
+    }
+
+    fn comes_back(&mut self, now: Time, number: u32, lasts: Option<Span>) {
+        if let Some(lasts) = lasts {
+            self.push(now + lasts, Event::StoreBack { number });
+        }
+    }
+
+    /// A store of the gateway is as it was before the event of this number.
+    pub(super) fn store_back(&mut self, now: Time, number: u32) {
+        let what = self.setup.events[number as usize].happens;
+        self.tell_gateway(now, |gateway, _| match what {
+            Happens::DatabaseSlow { .. } => gateway.slow_database(1_000),
+            _ => gateway.set_redis(Health::Up),
+        });
     }
 
     /// The first replica of a pool, and the one behind its last.

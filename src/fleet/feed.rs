@@ -22,12 +22,14 @@ pub struct Feed<I> {
     /// Who tells how long sessions take alone, if that is wanted, and what they share.
     alone: Option<AloneTimes>,
     contexts: Vec<ContextPlan>,
+    keeps_offsets: bool,
 }
 
 impl<I: Iterator<Item = Result<Item>>> Feed<I> {
     /// `models` maps model groups to served models, as for [`Planner::new`].
     pub fn new(items: I, models: &BTreeMap<Name, Name>) -> Self {
-        Self { items, planner: Planner::new(models), alone: None, contexts: Vec::new() }
+        let (planner, contexts) = (Planner::new(models), Vec::new());
+        Self { items, planner, alone: None, contexts, keeps_offsets: true }
     }
 
     /// Has every session come with its model time alone, so that this is worked out here.
@@ -37,8 +39,20 @@ impl<I: Iterator<Item = Result<Item>>> Feed<I> {
         self
     }
 
+    /// Has sessions come without their recorded dispatches, which only an open loop asks for.
+    #[must_use]
+    pub fn in_closed_loop(mut self, closed: bool) -> Self {
+        self.keeps_offsets = !closed;
+        self
+    }
+
     fn ready(&mut self, session: &Session) -> Arrival {
         let mut arrival = self.planner.session(session);
+        if let Some(plan) = Arc::get_mut(&mut arrival.plan)
+            && !self.keeps_offsets
+        {
+            plan.forget_offsets();
+        }
         if let Some(times) = &self.alone {
             self.contexts.extend(&arrival.contexts);
             let alone = times.task_llm(0, &arrival.plan, &self.contexts);

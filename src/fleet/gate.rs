@@ -4,9 +4,12 @@
 //! gateway says to which replica, again and again if it must. Replicas are connections that it
 //! holds: one that is lost or drained refuses them, and the gateway, which does not know, counts
 //! that as a failed connection. A client that is refused asks again, by the rule of its SDK and of
-//! the agent above it, as a new request of the gateway.
+//! the agent above it, as a new request of the gateway. One whose stream does not begin in time
+//! hangs up and does the same, once the gateway has noticed.
 
-use super::gate_use::{Counted, Seen};
+use std::collections::BTreeSet;
+
+use super::gate_use::Counted;
 use super::observer::Observer;
 use super::world::{Event, InFlight, Stage, World};
 use crate::config::gateway::clients::Clients;
@@ -15,7 +18,8 @@ use crate::engine::Engine;
 use crate::gateway::Gateway;
 use crate::gateway::client::SdkRetries;
 use crate::gateway::cooldown::Failure;
-use crate::gateway::effect::{CallSpec, Effect, Usage};
+use crate::gateway::effect::{CallSpec, Effect, Limited, Usage};
+use crate::gateway::metrics::GatewayCounts;
 use crate::observe::members::MemberWatch;
 use crate::observe::records::CallOutcome;
 use crate::observe::replica::Window;
@@ -30,8 +34,12 @@ pub(super) struct Gate<'a> {
     wakes: Option<Time>,
     /// Requests that are with it.
     pub(super) open: u64,
+    /// Requests of clients so far, by which their patience tells one from another.
+    asks: u32,
+    /// Served models that no group is called as, by number.
+    pub(super) without_group: BTreeSet<u32>,
     /// What it does not see itself.
-    pub(super) seen: Seen,
+    pub(super) seen: GatewayCounts,
     /// What had been counted when the window began.
     pub(super) before: Option<Counted>,
     pub(super) window: Window,
@@ -66,7 +74,9 @@ impl<'a> Gate<'a> {
             clients: &front.clients,
             wakes: None,
             open: 0,
-            seen: Seen::default(),
+            asks: 0,
+            without_group: BTreeSet::new(),
+            seen: GatewayCounts::default(),
             before: None,
             window,
             pods,
@@ -84,20 +94,25 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// The group that a call of this served model asks for.
-    fn group(&self, model: Option<&Name>) -> u32 {
+    /// The group that a call of this served model asks for: the first one if none is called so.
+    fn group(&mut self, number: u32, model: Option<&Name>) -> u32 {
         let Some(model) = model else { return 0 };
         let said = self.clients.groups.get(model).copied();
         let named = || {
             let groups = &self.gateway.config().groups;
             groups.iter().position(|group| group.name == **model).map(|group| group as u32)
         };
-        said.or_else(named).unwrap_or(0)
+        said.or_else(named).unwrap_or_else(|| {
+            self.without_group.insert(number);
+            0
+        })
     }
 
-    fn limits(&self, tenant: Option<&Name>) -> [Option<u32>; 2] {
+    /// The limits of a tenant, which is a key: each has its own counters.
+    fn limits(&self, number: u32, tenant: Option<&Name>) -> [Option<Limited>; 2] {
         let said = tenant.and_then(|tenant| self.clients.limits.get(tenant));
-        said.copied().unwrap_or(self.clients.other_limits)
+        let limits = said.copied().unwrap_or(self.clients.other_limits);
+        limits.map(|limit| limit.map(|limit| Limited { limit, holder: u64::from(number) }))
     }
 
     /// The pods have become more or fewer.
@@ -142,24 +157,49 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
 
     /// A client sends a call to the gateway.
     pub(super) fn arrive_at_gateway(&mut self, now: Time, request: RequestId) {
-        let InFlight { record, play, .. } = &self.in_flight[request.index()];
+        let InFlight { record, play, ask, .. } = &mut self.in_flight[request.index()];
+        if record.attempts == 0 {
+            record.asked = now;
+        }
         let state = &self.plays[*play as usize];
-        let plan = &state.plan.calls[record.call as usize];
+        let plan = state.plan.class(record.call);
         let names = &self.arrivals.names;
         let Some(gate) = &mut self.gate else { return };
         let spec = CallSpec {
             session: Some(u64::from(state.number)),
             key: u64::from(plan.tenant),
-            limits: gate.limits(names.tenants.get(plan.tenant as usize)),
-            group: gate.group(names.models.get(plan.model as usize)),
+            limits: gate.limits(plan.tenant, names.tenants.get(plan.tenant as usize)),
+            group: gate.group(plan.model, names.models.get(plan.model as usize)),
             prompt: record.prompt,
             tools: gate.clients.tools,
             is_counted: gate.clients.is_counted,
             streams: gate.clients.streams,
         };
         gate.open += 1;
+        let patience = gate.clients.timeout.filter(|_| spec.streams);
+        if let Some(patience) = patience {
+            gate.asks = gate.asks.checked_add(1).unwrap_or(1);
+            *ask = gate.asks;
+            let ask = gate.asks;
+            self.push(now + patience, Event::HangUp { request, ask });
+        }
         self.tell_gateway(now, |gateway, effects| {
             gateway.arrive(now, CallId(request.0), spec, effects);
+        });
+    }
+
+    /// A client has waited long enough for a sign of life, if it has had none.
+    pub(super) fn client_hangs_up(&mut self, now: Time, request: RequestId, ask: u32) {
+        let in_flight = &mut self.in_flight[request.index()];
+        if in_flight.ask != ask {
+            return;
+        }
+        in_flight.ask = 0;
+        if let Some(gate) = &mut self.gate {
+            gate.seen.hung_up += 1;
+        }
+        self.tell_gateway(now, |gateway, effects| {
+            gateway.client_gone(now, CallId(request.0), effects);
         });
     }
 
@@ -177,8 +217,12 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 self.one_less_open();
                 self.refused_by_gateway(now, RequestId(call.0), status, retry_after);
             }
-            // No client hangs up.
-            Effect::Forgotten { .. } => self.one_less_open(),
+            // Its client hung up, for want of an answer in time.
+            Effect::Forgotten { call } => {
+                self.one_less_open();
+                let status = Failure::Timeout.status();
+                self.refused_by_gateway(now, RequestId(call.0), status, None);
+            }
             // They are among what the gateway counts.
             Effect::RowsLost { .. } => {}
             Effect::PodStopped { .. } => {
@@ -199,7 +243,9 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let InFlight { record, play, .. } = &mut self.in_flight[request.index()];
         let state = &mut self.plays[*play as usize];
         if let (true, Some(gate), Some(before)) = (first, &mut self.gate, state.pin) {
-            gate.seen.went(before == replica);
+            let stays = before == replica;
+            gate.seen.stayed += u64::from(stays);
+            gate.seen.moved += u64::from(!stays);
         }
         state.pin = Some(replica);
         record.note_attempt(now);
@@ -237,7 +283,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         let (prompt, output) = (in_flight.record.prompt, in_flight.record.output);
         let Some(gate) = &self.gate else { return };
-        let usage = Usage { prompt, output, nano_cost: gate.clients.price.of(prompt, output) };
+        let price = gate.gateway.price_of(CallId(request.0)).unwrap_or(gate.clients.price);
+        let usage = Usage { prompt, output, nano_cost: price.of(prompt, output) };
         self.tell_gateway(now, |gateway, effects| {
             gateway.upstream_ended(now, CallId(request.0), usage, effects);
         });
@@ -278,7 +325,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         status: u16,
         retry_after: Option<Span>,
     ) {
-        self.in_flight[request.index()].record.refusals += 1;
+        let in_flight = &mut self.in_flight[request.index()];
+        (in_flight.record.refusals, in_flight.ask) = (in_flight.record.refusals + 1, 0);
         let wait = self.wait_of_client(request, status, retry_after);
         let Some(gate) = &mut self.gate else { return };
         if let Some(wait) = wait {

@@ -2,27 +2,57 @@
 
 use super::gate::Gate;
 use crate::config::gateway::CountPlace;
-use crate::gateway::metrics::{GatewayMetrics, GatewayStatus};
-use crate::observe::gateway::{GatewayCounts, GatewayUse};
+use crate::gateway::metrics::{GatewayCounts, GatewayMetrics, share};
+use crate::observe::members::MemberUse;
 use crate::observe::replica::Window;
-use crate::units::{Span, Time};
+use crate::stats::LogHistogram;
+use crate::units::{Bytes, Span, Time};
 
-/// What the gateway does not see itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    stayed: u64,
-    moved: u64,
-    pub(super) asked_again: u64,
-    pub(super) given_up: u64,
+/// What the gateway did inside the window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayUse {
+    /// What was counted.
+    pub counts: GatewayCounts,
+    /// From a request's arrival to its first attempt, in nanoseconds.
+    pub overhead: LogHistogram,
+    /// The wait for a slot of those that got one after a wait, in nanoseconds.
+    pub queue_wait: LogHistogram,
+    /// Core time that all pods used.
+    pub cpu_used: Span,
+    /// Core time that there was.
+    pub cpu_available: Span,
+    /// Time in counts of tokens, added up.
+    pub counter_busy: Span,
+    /// Time of all slots in which counts can run; none if nothing is counted.
+    pub counter_available: Option<Span>,
+    /// Most connections to the database that were ever open, in the whole run.
+    pub connections_max: u32,
+    /// Most bytes of spend rows that ever waited in one worker, in the whole run.
+    pub spend_bytes_max: Bytes,
+    /// Spend rows that wait at the end.
+    pub spend_rows_waiting: u64,
+    /// Requests that were with the gateway when the window began: they are not among those that
+    /// were offered in it.
+    pub open_before: u64,
+    /// Requests that are with the gateway at the end: in none of the counts of how one ended.
+    pub open: u64,
+    /// The pods.
+    pub pods: MemberUse,
+    /// Served models that no model group is called as, by number: their calls asked for the first.
+    pub without_group: Vec<u32>,
 }
 
-impl Seen {
-    /// A request's first attempt went to the replica of its session's call before, or not.
-    pub(super) fn went(&mut self, stays: bool) {
-        match stays {
-            true => self.stayed += 1,
-            false => self.moved += 1,
-        }
+impl GatewayUse {
+    /// Share of the pods' core time that was used; `None` without any.
+    #[must_use]
+    pub fn cpu_share(&self) -> Option<f64> {
+        share(self.cpu_used.0, self.cpu_available.0)
+    }
+
+    /// Share of the counter's slots that were busy; `None` if nothing is counted.
+    #[must_use]
+    pub fn counter_utilisation(&self) -> Option<f64> {
+        share(self.counter_busy.0, self.counter_available?.0)
     }
 }
 
@@ -30,51 +60,14 @@ impl Seen {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     metrics: GatewayMetrics,
-    status: GatewayStatus,
-    seen: Seen,
+    cpu_used: Span,
 }
 
 impl Counted {
     pub(super) fn of(gate: &Gate<'_>, now: Time) -> Self {
-        let gateway = &gate.gateway;
-        Self { metrics: gateway.metrics().clone(), status: gateway.status(now), seen: gate.seen }
-    }
-
-    fn counts(&self) -> GatewayCounts {
-        let Self { metrics, status, seen } = self;
-        GatewayCounts {
-            offered: metrics.offered,
-            admitted: metrics.admitted,
-            queued: metrics.queued,
-            rejected: metrics.rejected,
-            no_worker: metrics.no_worker,
-            rate_limited: metrics.rate_limited,
-            database_errors: metrics.database_errors,
-            answered: metrics.answered,
-            failed: metrics.failed,
-            killed: metrics.killed,
-            attempts: metrics.attempts,
-            retries: metrics.retries,
-            fallbacks: metrics.fallbacks,
-            timeouts: metrics.timeouts,
-            cooldowns: metrics.cooldowns,
-            token_counts: metrics.counts,
-            pin_hits: metrics.pin_hits,
-            pin_misses: metrics.pin_misses,
-            evicted_pins: status.evicted_pins,
-            stayed: seen.stayed,
-            moved: seen.moved,
-            key_hits: metrics.key_hits,
-            key_queries: metrics.key_queries,
-            connections_refused: status.connections_refused,
-            rows_written: status.spend_written.rows,
-            rows_lost: status.spend_lost.rows,
-            nano_cost_lost: status.spend_lost.nano_cost,
-            redis_stood_in: status.redis_stood_in,
-            breakers_opened: status.breakers_opened,
-            asked_again: seen.asked_again,
-            given_up: seen.given_up,
-        }
+        let mut metrics = gate.gateway.metrics().clone();
+        metrics.counts = gate.gateway.counts().plus(&gate.seen);
+        Self { metrics, cpu_used: gate.gateway.status(now).cpu_used }
     }
 }
 
@@ -83,7 +76,7 @@ impl Gate<'_> {
     pub(super) fn finish(mut self, window: Window) -> GatewayUse {
         let before = self.before.take().unwrap_or_else(|| Counted::of(&self, window.from));
         let after = Counted::of(&self, window.until);
-        let config = self.gateway.config();
+        let (config, status) = (self.gateway.config(), self.gateway.status(window.until));
         let running = self.running.finish(window).held.0;
         let share_of = |parts: u64, whole: u64| {
             let span = u128::from(running) * u128::from(parts) / u128::from(whole);
@@ -97,19 +90,20 @@ impl Gate<'_> {
         let workers = u64::from(config.workers);
         let busy = after.metrics.counter_busy - before.metrics.counter_busy;
         GatewayUse {
-            counts: after.counts().since(&before.counts()),
+            counts: after.metrics.counts.since(&before.metrics.counts),
             overhead: after.metrics.overhead.since(&before.metrics.overhead),
             queue_wait: after.metrics.queue_wait.since(&before.metrics.queue_wait),
-            cpu_used: after.status.cpu_used - before.status.cpu_used,
+            cpu_used: after.cpu_used - before.cpu_used,
             cpu_available: share_of(u64::from(config.pod_millicores), 1_000),
             counter_busy: Span(u64::try_from(busy).unwrap_or(u64::MAX)),
             counter_available: slots.map(|slots| share_of(workers.saturating_mul(slots), 1)),
-            connections_max: after.status.connections_max,
-            spend_bytes_max: after.status.spend_bytes_max,
-            spend_rows_waiting: after.status.spend_rows,
-            open_before: before.metrics.open(),
-            open: after.metrics.open(),
+            connections_max: status.connections_max,
+            spend_bytes_max: status.spend_bytes_max,
+            spend_rows_waiting: status.spend_rows,
+            open_before: before.metrics.counts.open(),
+            open: after.metrics.counts.open(),
             pods: self.pods.finish(window),
+            without_group: self.without_group.into_iter().collect(),
         }
     }
 }

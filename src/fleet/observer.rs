@@ -35,6 +35,11 @@ pub trait Observer {
         false
     }
 
+    /// Whether it can be told nothing more for now: the run pauses.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Whether replicas are to keep what they did over time, which makes a run slower.
     fn wants_use_over_time(&self) -> bool {
         false

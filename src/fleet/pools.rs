@@ -6,7 +6,7 @@
 use super::Setup;
 use super::router::loads::Sent;
 use super::router::{Answer, Ask, Router};
-use super::workload::{CallPlan, Names, SessionPlan};
+use super::workload::{Class, Names, SessionPlan};
 use crate::config::pools::{Kind, Overflow, Pool, Rules, Takes, firsts};
 use crate::config::router::Routing;
 use crate::trace::record::Name;
@@ -153,18 +153,18 @@ impl HomelessCall {
     /// The call of this number.
     #[must_use]
     pub fn new(session: &SessionPlan, call: u32, names: &Names) -> Self {
-        let plan = &session.calls[call as usize];
+        let class = session.class(call);
         let name = |names: &[Name], number: u32| names.get(number as usize).cloned();
         let kinds = [
-            ("model", name(&names.models, plan.model)),
-            ("tenant", name(&names.tenants, plan.tenant)),
-            ("profile", name(&names.profiles, plan.profile)),
+            ("model", name(&names.models, class.model)),
+            ("tenant", name(&names.tenants, class.tenant)),
+            ("profile", name(&names.profiles, class.profile)),
         ];
         let kinds = kinds.into_iter().filter_map(|(kind, name)| {
             let name = name.filter(|name| !name.is_empty())?;
             Some(format!("{kind} {name}, "))
         });
-        let who = if plan.lane == 0 { "main agent" } else { "subagent" };
+        let who = if class.lane == 0 { "main agent" } else { "subagent" };
         let about = kinds.collect::<String>();
         Self(format!("call {call} of session {} ({about}{who}) is of no pool", session.id))
     }
@@ -193,8 +193,8 @@ impl Homes {
         homes
     }
 
-    /// The pool of a call; none if no pool takes it.
-    pub fn of(&mut self, call: &CallPlan, names: &Names) -> Option<u16> {
+    /// The pool of a call of this class; none if no pool takes it.
+    pub fn of(&mut self, call: &Class, names: &Names) -> Option<u16> {
         let taken = self
             .rules
             .iter_mut()
@@ -223,7 +223,7 @@ impl Matcher {
         }
     }
 
-    fn takes(&mut self, call: &CallPlan, names: &Names) -> bool {
+    fn takes(&mut self, call: &Class, names: &Names) -> bool {
         let kind = if call.lane == 0 { Kind::Main } else { Kind::Subagent };
         self.kind.is_none_or(|wanted| wanted == kind)
             && self.models.has(call.model, &names.models)

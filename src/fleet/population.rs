@@ -2,7 +2,7 @@
 
 use crate::config::load::{Load, LoadKind, Office};
 use crate::rng::{Purpose, Stream};
-use crate::units::{Span, Time};
+use crate::units::{ReplicaId, Span, Time};
 
 /// A session that is to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Start {
     pub pass: u32,
     /// Who plays it: the developer, or the position among all starts.
     pub player: u32,
+    /// Where its calls go, where that is settled beforehand.
+    pub pin: Option<ReplicaId>,
 }
 
 /// Nobody waits longer than ten years: the tail of a wide distribution must not leave the clock.
@@ -94,7 +96,7 @@ impl Population {
             Some(office) if !office.is_open(at) => self.arrival(office, at, player),
             _ => at,
         };
-        Some(Start { at, session, pass, player })
+        Some(Start { at, session, pass, player, pin: None })
     }
 
     /// When somebody who has left by `after` arrives on the next working day. Drawn by person and
@@ -111,7 +113,13 @@ impl Population {
         let within = stream.uniform_f64() * self.first_starts_within.secs();
         self.developers[developer as usize].0 = 1;
         let (session, pass) = self.deal(developer.into());
-        Start { at: Time::ZERO + Span::from_secs_f64(within), session, pass, player: developer }
+        Start {
+            at: Time::ZERO + Span::from_secs_f64(within),
+            session,
+            pass,
+            player: developer,
+            pin: None,
+        }
     }
 
     fn next_open(&mut self, rate: f64, cv: f64) -> Start {
@@ -122,7 +130,7 @@ impl Population {
         self.last_arrival = self.last_arrival + Span::from_secs_f64(gap).min(LONGEST_WAIT);
         let (session, pass) = self.deal(player.into());
         self.next_arrival += 1;
-        Start { at: self.last_arrival, session, pass, player }
+        Start { at: self.last_arrival, session, pass, player, pin: None }
     }
 
     /// The session at this position of an endless deal: every pass holds each session once, in an

@@ -6,7 +6,7 @@ use super::world::{Event, InFlight, Replica, Stage, World};
 use crate::engine::Engine;
 use crate::engine::request::{Effect, Level, Request, StepRun, StepSummary};
 use crate::gateway::cooldown::Failure;
-use crate::observe::records::{CallOutcome, Missed};
+use crate::observe::records::{CallOutcome, CallRecord, Missed};
 use crate::observe::replica::{ReplicaUse, StepUse};
 use crate::trace::lineage::Path;
 use crate::units::{Blocks, CallId, ReplicaId, RequestId, Span, Time, Tokens};
@@ -30,14 +30,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         *stage = Stage::Waiting;
         self.burst.queued(now, *burst);
-        let plan = &self.plays[*play as usize].plan.calls[record.call as usize];
+        let session = &self.plays[*play as usize].plan;
+        let (plan, class) = (&session.calls[record.call as usize], session.class(record.call));
         let handed_over = Request {
             id: request,
             path: path.clone(),
             prompt: record.prompt,
             output: plan.output(),
-            finish: plan.finish,
-            priority: plan.priority,
+            finish: class.finish,
+            priority: class.priority,
         };
         if self.is_alone {
             self.replicas[replica.index()].engine.warm(&handed_over.path, *kept);
@@ -78,9 +79,13 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let mut effects = std::mem::take(&mut self.effects);
         let state = &mut self.replicas[replica.index()];
         state.engine.advance(now, &mut effects);
-        state.engine.take_runs(|run, levels| count_steps(&mut state.usage, run, levels));
+        match self.is_alone {
+            true => state.engine.take_runs(|_, _| {}),
+            false => state.count_runs(),
+        }
         if let Some(stuck) = state.engine.stuck() {
             let record = &self.in_flight[stuck.head.index()].record;
+            let replica = ReplicaId(self.first_replica + replica.0);
             self.stuck = Some(format!(
                 "call {} of session {} (a prompt of {} tokens) on replica {replica} {stuck}",
                 record.call, record.session, record.prompt
@@ -106,9 +111,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 record.lost += lost;
             }
             Effect::FirstToken { request } => {
-                let InFlight { record, sent, stage, .. } = &mut self.in_flight[request.index()];
+                let InFlight { record, sent, stage, ask, .. } =
+                    &mut self.in_flight[request.index()];
                 record.first_token = now;
-                *stage = Stage::Streaming;
+                (*stage, *ask) = (Stage::Streaming, 0);
                 let prompt = record.prompt;
                 self.router.prefilled(replica, sent);
                 self.replicas[replica.index()].server.first_token(prompt);
@@ -149,6 +155,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                     },
                 );
             }
+            Effect::StepStarted(_) if self.is_alone => {}
             Effect::StepStarted(step) => {
                 self.replicas[replica.index()].usage.step(now, &step_use(&step));
             }
@@ -170,8 +177,9 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let own = &mut self.plays[*play as usize].own;
         record.cached = cached;
         let block_size = self.setup.engine.block_size;
-        let known = self.content.computed(own, path).min(record.prompt - Tokens(1));
-        record.ceiling = known.blocks_floor(block_size).tokens(block_size).max(cached);
+        let known = self.content.computed(own, path);
+        self.content.asked(own, path, known, (record.play, record.call));
+        record.ceiling = ceiling(record, known, block_size);
         self.content.compute(own, path, record.prompt);
         if self.is_alone {
             return;
@@ -239,10 +247,21 @@ impl<E> Processes<'_, E> {
     }
 }
 
+/// What a cache that never evicts and serves the whole fleet would have held of a call's prompt, of
+/// whose context so many leading tokens were computed before.
+pub(super) fn ceiling(call: &CallRecord, computed: Tokens, block_size: u64) -> Tokens {
+    let known = computed.min(call.prompt - Tokens(1));
+    known.blocks_floor(block_size).tokens(block_size).max(call.cached)
+}
+
 impl<E: Engine> Replica<E> {
     /// Tells of what its engine has begun before this instant and not told yet.
     pub(super) fn settle(&mut self, until: Time) {
         self.engine.settle(until);
+        self.count_runs();
+    }
+
+    fn count_runs(&mut self) {
         self.engine.take_runs(|run, levels| count_steps(&mut self.usage, run, levels));
     }
 }

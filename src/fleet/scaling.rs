@@ -288,7 +288,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     /// One more replica, which loads its model.
     fn new_replica(&mut self, ready: Option<Time>) {
         let id = ReplicaId::from_index(self.replicas.len());
-        let blocks = super::world::usable_blocks(self.setup);
+        let blocks = super::world::usable_blocks(&self.setup);
         let mut usage = ReplicaUse::new(self.live.window, blocks)
             .kept_over_time(self.observer.wants_use_over_time());
         usage.absent(Time::ZERO);

@@ -32,7 +32,7 @@ pub struct Play {
     pub pin: Option<ReplicaId>,
     /// The same for the pools from the second on.
     other_pins: Vec<Option<ReplicaId>>,
-    /// Its calls by number.
+    /// Its calls by number, up to the last one of which anything is known.
     pub calls: Vec<CallState>,
     /// Its turns by position.
     pub turns: Vec<TurnState>,
@@ -112,24 +112,17 @@ impl TurnState {
 }
 
 /// Room for so many calls stays with a place for a session when another takes it over.
-const ROOM_KEPT: usize = 256;
+const ROOM_KEPT: usize = 16;
 
 impl Play {
     /// Begins a session in this place.
     pub fn begin(&mut self, plan: Arc<SessionPlan>, number: u32, start: Start, now: Time) {
-        let waits = (0u32..).zip(&plan.calls).map(|(call, _)| plan.after(call).len() as u32);
         self.calls.clear();
-        self.calls.extend(waits.map(|waits| CallState {
-            waits,
-            context: NOWHERE,
-            dispatched: Time::MAX,
-            ended: Time::MAX,
-        }));
         let turn = |&calls_left: &u32| TurnState { calls_left, ..TurnState::default() };
         self.turns.clear();
         self.turns.extend(plan.turn_calls.iter().map(turn));
         (self.number, self.session, self.pass) = (number, start.session, start.pass);
-        (self.player, self.started, self.first, self.pin) = (start.player, now, None, None);
+        (self.player, self.started, self.first, self.pin) = (start.player, now, None, start.pin);
         self.other_pins.clear();
         self.calls_left = plan.calls.len() as u32;
         self.context = Tokens::ZERO;
@@ -174,9 +167,38 @@ impl Play {
         }
     }
 
+    /// What is known of a call, nothing so far if it was not asked for.
+    fn state<'a>(
+        calls: &'a mut Vec<CallState>,
+        plan: &SessionPlan,
+        call: u32,
+    ) -> &'a mut CallState {
+        let known = calls.len() as u32;
+        if known <= call {
+            // As calls are dispatched one after the other, not twice as much as there is now.
+            if call as usize >= calls.capacity() {
+                calls.reserve_exact((call + 1 - known).max(known / 4 + 4) as usize);
+            }
+            calls.extend((known..=call).map(|call| CallState {
+                waits: plan.after(call).len() as u32,
+                context: NOWHERE,
+                dispatched: Time::MAX,
+                ended: Time::MAX,
+            }));
+        }
+        &mut calls[call as usize]
+    }
+
+    /// One of those that a call waits for has done so; whether it was the last one.
+    pub fn stops_waiting(calls: &mut Vec<CallState>, plan: &SessionPlan, call: u32) -> bool {
+        let state = Self::state(calls, plan, call);
+        state.waits -= 1;
+        state.waits == 0
+    }
+
     /// A call is dispatched.
     pub fn dispatched(&mut self, now: Time, call: u32) {
-        self.calls[call as usize].dispatched = now;
+        Self::state(&mut self.calls, &self.plan, call).dispatched = now;
         let turn = self.plan.calls[call as usize].turn;
         self.turns[turn as usize].started.get_or_insert(now);
         self.first.get_or_insert(now);
@@ -185,7 +207,7 @@ impl Play {
     /// The context that a call continues, and how it was fitted; nothing where that call was never
     /// dispatched.
     pub fn take_base(&mut self, base: u32) -> (Fit, Path) {
-        let place = self.calls[base as usize].context;
+        let place = self.calls.get(base as usize).map_or(NOWHERE, |call| call.context);
         let Some(kept) = self.kept.get_mut(place as usize) else { return Default::default() };
         kept.left -= 1;
         if kept.left > 0 {
@@ -254,7 +276,7 @@ impl Play {
             task: self.turns_total,
             task_llm: self.turns_llm_total,
             turns: self.turns.len() as u32,
-            calls: self.calls.len() as u32,
+            calls: self.plan.calls.len() as u32,
             failed: self.turns.iter().any(|turn| turn.failed),
             alone: None,
         }
@@ -269,12 +291,12 @@ impl Play {
         let mut call = last;
         while let Some(dispatched) = self.calls[call as usize].dispatched() {
             let reached = plan.after(call).iter().filter_map(|after| {
-                let waited_for = &self.calls[after.call as usize];
-                let at = match after.event {
+                let waited_for = self.calls.get(after.call() as usize)?;
+                let at = match after.event() {
                     AfterEvent::Finished => waited_for.ended(),
                     AfterEvent::Dispatched => waited_for.dispatched(),
                 };
-                at.map(|at| (at, after.call))
+                at.map(|at| (at, after.call()))
             });
             let Some((at, before)) = reached.max() else {
                 // It waited for nothing but the client's own time since the session started.

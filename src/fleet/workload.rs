@@ -4,13 +4,13 @@
 //! A [`Planner`] makes them one by one, so that a trace need not be held; a [`Workload`] holds all
 //! of them, is made once and shared by every run over it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
 use crate::observe::records::Place;
-use crate::trace::record::{After, Finish, Name, Trace};
+use crate::trace::record::{AfterEvent, Finish, Name, Trace};
 use crate::trace::tools::survey::COMMON_FROM_SESSIONS;
 use crate::units::{Span, Tokens};
 
@@ -110,9 +110,13 @@ pub struct SessionPlan {
     /// Calls of each turn; calls name their turn by its position here.
     pub turn_calls: Vec<u32>,
     /// What calls wait for, call by call.
-    after: Vec<After>,
+    after: Vec<Link>,
     /// Who waits for calls, call by call.
-    then: Vec<Then>,
+    then: Vec<Link>,
+    /// From its recorded start to each call's recorded dispatch; none where that is not asked for.
+    offsets: Vec<Span>,
+    /// What its calls are like, each only once among those in a row.
+    classes: Vec<Class>,
     /// Calls that had failed when recorded, and how long that took.
     failures: Vec<(u32, Span)>,
     /// At most so many segments of content come up in it.
@@ -121,32 +125,65 @@ pub struct SessionPlan {
     pub alone: Option<Span>,
 }
 
-/// A call that waits for another.
+/// A call that waits for another, or is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Then {
-    /// Which.
-    pub call: u32,
-    /// Whether the other's dispatch is enough.
-    pub on_dispatch: bool,
+pub struct Link(u32);
+
+impl Link {
+    /// A session has fewer calls than this.
+    const ON_DISPATCH: u32 = 1 << 31;
+
+    /// `on_dispatch` is whether it is enough that the call waited for is dispatched.
+    #[must_use]
+    pub const fn new(call: u32, on_dispatch: bool) -> Self {
+        Self(if on_dispatch { call | Self::ON_DISPATCH } else { call })
+    }
+
+    /// Which call.
+    #[must_use]
+    pub const fn call(self) -> u32 {
+        self.0 & !Self::ON_DISPATCH
+    }
+
+    /// Whether the dispatch of the one that is waited for is enough.
+    #[must_use]
+    pub const fn on_dispatch(self) -> bool {
+        self.0 & Self::ON_DISPATCH != 0
+    }
+
+    /// What is waited for.
+    #[must_use]
+    pub const fn event(self) -> AfterEvent {
+        match self.on_dispatch() {
+            true => AfterEvent::Dispatched,
+            false => AfterEvent::Finished,
+        }
+    }
 }
 
-/// One call, ready to be played.
+/// One call, ready to be played. There are as many of these at once as open sessions have calls:
+/// what few of them differ in is in their [`Class`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPlan {
     /// Client time before the dispatch.
     pub gap: Span,
-    /// From the session's recorded start to the call's recorded dispatch.
-    pub offset: Span,
     kept: u32,
     goes_on: u32,
     prompt: u32,
     output: u32,
-    /// What the prompt continues.
-    pub base: BasePlan,
+    base: u32,
     /// Calls that continue it.
     pub continued_by: u32,
     /// Position of its turn in [`SessionPlan::turn_calls`].
     pub turn: u32,
+    class: u32,
+    after_until: u32,
+    then_until: u32,
+}
+
+/// What most calls of a session have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Class {
     /// 0 for the main agent.
     pub lane: u32,
     /// Who pays, by number.
@@ -157,8 +194,6 @@ pub struct CallPlan {
     pub model: u32,
     /// Scheduling priority.
     pub priority: i32,
-    after_until: u32,
-    then_until: u32,
     /// What kind of place it has.
     pub place: Place,
     /// Whether the engine knows the output beforehand.
@@ -192,19 +227,30 @@ impl CallPlan {
     pub fn output(&self) -> Tokens {
         Tokens(self.output.into())
     }
+
+    /// What the prompt continues.
+    #[must_use]
+    pub fn base(&self) -> BasePlan {
+        let number = self.base & !BasePlan::SHARED;
+        match self.base {
+            BasePlan::NOTHING => BasePlan::None,
+            shared if shared & BasePlan::SHARED != 0 => BasePlan::Context(number),
+            _ => BasePlan::Call(number),
+        }
+    }
 }
 
 impl SessionPlan {
     /// What must have happened before a call.
     #[must_use]
-    pub fn after(&self, call: u32) -> &[After] {
+    pub fn after(&self, call: u32) -> &[Link] {
         let until = self.calls[call as usize].after_until as usize;
         &self.after[self.from(call, |before| before.after_until)..until]
     }
 
     /// Who waits for a call.
     #[must_use]
-    pub fn then(&self, call: u32) -> &[Then] {
+    pub fn then(&self, call: u32) -> &[Link] {
         let until = self.calls[call as usize].then_until as usize;
         &self.then[self.from(call, |before| before.then_until)..until]
     }
@@ -212,6 +258,24 @@ impl SessionPlan {
     fn from(&self, call: u32, until: impl Fn(&CallPlan) -> u32) -> usize {
         let before = (call as usize).checked_sub(1);
         before.map_or(0, |before| until(&self.calls[before]) as usize)
+    }
+
+    /// What a call has in common with others.
+    #[must_use]
+    pub fn class(&self, call: u32) -> &Class {
+        &self.classes[self.calls[call as usize].class as usize]
+    }
+
+    /// From the session's recorded start to a call's recorded dispatch, unless those were
+    /// [forgotten](Self::forget_offsets).
+    #[must_use]
+    pub fn offset(&self, call: u32) -> Span {
+        self.offsets.get(call as usize).copied().unwrap_or_default()
+    }
+
+    /// Recorded dispatches are of no use where calls wait for each other.
+    pub fn forget_offsets(&mut self) {
+        self.offsets = Vec::new();
     }
 
     /// For a call that had failed when recorded: how long that took.
@@ -233,7 +297,30 @@ pub enum BasePlan {
     Context(u32),
 }
 
+impl BasePlan {
+    const NOTHING: u32 = u32::MAX;
+    /// There are fewer calls in a session, and fewer contexts, than this.
+    const SHARED: u32 = 1 << 31;
+
+    const fn packed(self) -> u32 {
+        match self {
+            Self::None => Self::NOTHING,
+            Self::Call(call) => call,
+            Self::Context(context) => context | Self::SHARED,
+        }
+    }
+}
+
 impl Workload {
+    /// The served models that calls ask for, those apart that had failed when they were recorded.
+    pub fn asked_models(&self) -> impl Iterator<Item = &str> {
+        let classes = self.sessions.iter().flat_map(|session| &session.classes);
+        let asked: BTreeSet<u32> =
+            classes.filter(|class| !class.failed).map(|class| class.model).collect();
+        let name = |model: u32| self.names.models.get(model as usize).map(Name::as_ref);
+        asked.into_iter().filter_map(name)
+    }
+
     /// Makes a checked trace ready. `models` maps the trace's model groups to served models; a
     /// group that is not in it is a served model of its own.
     #[must_use]
@@ -273,7 +360,7 @@ impl Workload {
         let mut last_user = vec![usize::MAX; self.contexts.len()];
         for (index, session) in self.sessions.iter().enumerate() {
             for call in &session.calls {
-                let BasePlan::Context(context) = call.base else { continue };
+                let BasePlan::Context(context) = call.base() else { continue };
                 let mut next = Some(context);
                 // Who uses a context uses what it continues; a base seen in this session before
                 // has been counted with all of its own bases.

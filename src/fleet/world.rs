@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::admission::ApiServer;
-use super::agenda::Agenda;
+use super::agenda::{self, Agenda};
 use super::alone::AloneTimes;
 use super::arrivals::{Arrivals, Failure, Next, Sessions};
 use super::content::{Content, ProcessId};
@@ -16,13 +16,14 @@ use super::population::{Population, Start};
 use super::router::loads::Sent;
 use super::scaling::Scalers;
 use super::session::Play;
+use super::shards::log::Bursts;
 use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
+use crate::config::gateway::FrontEnd;
 use crate::config::scenario::LoadKind;
 use crate::engine::metrics::EngineMetrics;
 use crate::engine::request::Effect;
 use crate::engine::{Due, Engine};
-use crate::observe::burst::BurstWatch;
 use crate::observe::members::ScalingUse;
 use crate::observe::records::{CallRecord, CutOff};
 use crate::observe::replica::{ReplicaUse, Window};
@@ -33,8 +34,6 @@ use crate::units::{Blocks, ReplicaId, RequestId, Time, Tokens};
 /// What happens.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The session that comes next as recorded starts.
-    Arrival,
     /// A session starts.
     Start { session: u32, pass: u32, player: u32 },
     /// A client dispatches a call.
@@ -47,6 +46,8 @@ pub(super) enum Event {
     Answered { request: RequestId, attempt: u32 },
     /// A client has the whole answer.
     Ended { request: RequestId },
+    /// A client loses patience with a request that has shown no sign of life.
+    HangUp { request: RequestId, ask: u32 },
     /// The gateway does something by itself.
     Gateway,
     /// The autoscaler of the gateway's pods looks at its metrics.
@@ -59,6 +60,8 @@ pub(super) enum Event {
     KillPod { pod: u32 },
     /// Something planned happens to the fleet.
     Happens { number: u32 },
+    /// A store of the gateway that was out of order is as it was.
+    StoreBack { number: u32 },
     /// A replica takes calls, unless something else has happened to it.
     Ready { replica: ReplicaId, change: u32 },
     /// A replica has had its time to drain.
@@ -75,7 +78,9 @@ impl Event {
                 | Self::ScaleReplicas
                 | Self::PodReady { .. }
                 | Self::KillPod { .. }
+                | Self::HangUp { .. }
                 | Self::Happens { .. }
+                | Self::StoreBack { .. }
                 | Self::Ready { .. }
                 | Self::DrainEnds { .. }
         )
@@ -121,6 +126,8 @@ pub(super) struct InFlight {
     pub(super) stage: Stage,
     /// Tells one way into a queue from another.
     pub(super) attempt: u32,
+    /// The request of its client that has shown no sign of life yet; zero once it has, or is over.
+    pub(super) ask: u32,
 }
 
 /// One replica: an engine behind its API server.
@@ -134,10 +141,15 @@ pub(super) struct Replica<E> {
 
 /// The state of a run.
 pub(super) struct World<'a, E, O> {
-    pub(super) setup: &'a Setup,
+    pub(super) setup: Arc<Setup>,
     pub(super) arrivals: Arrivals<'a>,
     held: &'a [Arc<SessionPlan>],
-    next: Option<Next>,
+    /// The session that starts next as recorded, and when. At one instant sessions start before
+    /// anything else that clients do.
+    pub(super) next: Option<Next>,
+    pub(super) arrives: Time,
+    /// The number of its first replica in the whole fleet.
+    pub(super) first_replica: u32,
     pub(super) is_alone: bool,
     pub(super) alone: Option<&'a AloneTimes>,
     pub(super) queue: EventQueue<Event>,
@@ -147,7 +159,7 @@ pub(super) struct World<'a, E, O> {
     pub(super) homes: Homes,
     pub(super) faults: Faults,
     /// Makes the engine of a process that is started.
-    pub(super) new_engine: Box<dyn Fn() -> E + 'a>,
+    pub(super) new_engine: Box<dyn Fn() -> E + Send + 'a>,
     pub(super) gate: Option<Box<Gate<'a>>>,
     pub(super) scalers: Option<Box<Scalers>>,
     /// Events in the queue that a run does not wait for.
@@ -169,7 +181,7 @@ pub(super) struct World<'a, E, O> {
     pub(super) observer: O,
     pub(super) last_ended: Time,
     pub(super) live: LiveContext,
-    pub(super) burst: BurstWatch,
+    pub(super) burst: Bursts,
     pub(super) effects: Vec<Effect>,
     pub(super) stuck: Option<String>,
     interrupted: Option<Time>,
@@ -193,11 +205,35 @@ impl LiveContext {
     }
 }
 
+/// What replicas did, and what they left undone.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) replicas: Vec<ReplicaUse>,
+    pub(super) engines: Vec<EngineMetrics>,
+    /// Tokens in the contexts of open sessions, times how long.
+    pub(super) token_nanos: u128,
+    pub(super) cut_off: CutOff,
+}
+
+impl Done {
+    /// Adds what the replicas behind these did.
+    pub(super) fn add(&mut self, more: Self) {
+        self.replicas.extend(more.replicas);
+        self.engines.extend(more.engines);
+        self.token_nanos += more.token_nanos;
+        self.cut_off.calls += more.cut_off.calls;
+        self.cut_off.turns += more.cut_off.turns;
+        self.cut_off.tasks += more.cut_off.tasks;
+    }
+}
+
 impl<'a, E: Engine, O: Observer> World<'a, E, O> {
+    /// `front` is the setup's gateway, if there is one.
     pub(super) fn new(
-        setup: &'a Setup,
+        setup: &Arc<Setup>,
+        front: Option<&'a FrontEnd>,
         sessions: Sessions<'a>,
-        engine: impl Fn() -> E + 'a,
+        engine: impl Fn() -> E + Send + 'a,
         observer: O,
         alone: Option<&'a AloneTimes>,
     ) -> Self {
@@ -212,7 +248,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         };
         let (held, only): (&[Arc<SessionPlan>], _) = match &sessions {
             Sessions::Held(workload) => (&workload.sessions, None),
-            Sessions::Stream(_) => (&[], None),
+            Sessions::Stream(_) | Sessions::None => (&[], None),
             Sessions::Alone(plan, _) => (&[], Some(Arc::clone(plan))),
         };
         let (number, recorded) = (held.len() as u32, setup.load.kind == LoadKind::Trace);
@@ -220,18 +256,20 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
         let new_gate = |front| Gate::new(front, setup.replicas, setup.seed, window);
-        let mut gate = setup.gateway.as_ref().map(new_gate);
+        let mut gate = front.map(new_gate);
         if let Some(gate) = &mut gate {
             faults.absent().for_each(|replica| gate.gateway.unlist(replica));
         }
-        let pods = setup.gateway.as_ref().map(|front| front.gateway.pods);
+        let pods = front.map(|front| front.gateway.pods);
         let live = LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window };
         Self {
-            setup,
+            setup: Arc::clone(setup),
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
             held,
             is_alone: only.is_some(),
-            next: only.map(|plan| Next { at: Time::ZERO, session: 0, plan }),
+            arrives: if only.is_some() { Time::ZERO } else { Time::MAX },
+            next: only.map(Next::alone),
+            first_replica: 0,
             alone,
             queue: EventQueue::default(),
             agenda: Agenda::new(setup.replicas),
@@ -258,7 +296,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             observer,
             last_ended: Time::ZERO,
             live,
-            burst: BurstWatch::new(window),
+            burst: Bursts::watched(window),
             effects: Vec::new(),
             stuck: None,
             interrupted: None,
@@ -266,16 +304,17 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     }
 
     pub(super) fn start_population(&mut self) {
-        for (number, event) in (0..).zip(&self.setup.events) {
+        let setup = Arc::clone(&self.setup);
+        for (number, event) in (0..).zip(&setup.events) {
             self.push(Time::ZERO + event.at, Event::Happens { number });
         }
         // What the gateway does by itself from the start on.
         self.tell_gateway(Time::ZERO, |_, _| {});
         self.start_scalers();
-        if self.is_alone {
-            self.push(Time::ZERO, Event::Arrival);
-        } else if self.setup.load.kind == LoadKind::Trace {
-            self.expect_arrival();
+        if self.setup.load.kind == LoadKind::Trace {
+            if !self.is_alone {
+                self.expect_arrival();
+            }
         } else {
             for start in self.population.first() {
                 self.push_start(start);
@@ -284,16 +323,15 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     }
 
     /// Looks ahead to the session that comes next as recorded.
-    fn expect_arrival(&mut self) {
-        self.next = self.arrivals.next();
-        if let Some(next) = &self.next {
-            let at = next.at;
-            self.push(at, Event::Arrival);
+    pub(super) fn expect_arrival(&mut self) {
+        if self.next.is_none() {
+            self.next = self.arrivals.next();
+            self.arrives = self.next.as_ref().map_or(Time::MAX, |next| next.at);
         }
     }
 
     pub(super) fn push_start(&mut self, start: Start) {
-        let Start { at, session, pass, player } = start;
+        let Start { at, session, pass, player, .. } = start;
         self.push(at, Event::Start { session, pass, player });
     }
 
@@ -302,10 +340,11 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         self.queue.push(at, event);
     }
 
-    pub(super) fn play(&mut self, progress: &Progress) {
-        let until = self.live.window.until;
+    /// Lets happen what happens before `bound`.
+    pub(super) fn play(&mut self, progress: &Progress, bound: Time) {
+        let until = self.live.window.until.min(bound);
         let mut now = Time::ZERO;
-        while self.stuck.is_none() && self.arrivals.failure.is_none() {
+        while self.stuck.is_none() && self.arrivals.failure.is_none() && !self.observer.is_full() {
             if progress.stop.load(Ordering::Relaxed) {
                 self.interrupted = Some(now);
                 break;
@@ -314,20 +353,25 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
                 break;
             }
             // At one instant steps end first, then clients act, then steps start.
-            let client = self.queue.next_at();
+            let client = self.client_next();
             let engine = self.agenda.first().filter(|(due, _)| match *due {
                 Due::StepEnds(at) => client.is_none_or(|client| at <= client),
                 Due::StepStarts(at) => client.is_none_or(|client| at < client),
             });
-            if let Some((Due::StepEnds(at) | Due::StepStarts(at), replica)) = engine {
+            if let Some((due @ (Due::StepEnds(at) | Due::StepStarts(at)), replica)) = engine {
                 if at >= until {
                     break;
                 }
                 now = at;
+                self.content.set_now(agenda::key(due));
                 self.advance(at, replica);
             } else if let Some(at) = client.filter(|at| *at < until) {
                 now = at;
-                self.client_acts(progress);
+                if at == self.arrives {
+                    self.arrive(at);
+                } else {
+                    self.client_acts(progress);
+                }
             } else {
                 break;
             }
@@ -335,10 +379,25 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         }
     }
 
+    /// When clients act next.
+    fn client_next(&self) -> Option<Time> {
+        let queued = self.queue.next_at().unwrap_or(Time::MAX);
+        Some(queued.min(self.arrives)).filter(|at| *at < Time::MAX)
+    }
+
+    /// When something happens next, as far as that is known.
+    pub(super) fn next_at(&self) -> Option<Time> {
+        let engine = self.agenda.first().map(|(due, _)| match due {
+            Due::StepEnds(at) | Due::StepStarts(at) => at,
+        });
+        engine.into_iter().chain(self.client_next()).min()
+    }
+
     /// Whether nothing will ever happen to a call any more in a run that ends by itself.
     fn only_stands(&self) -> bool {
         let goes_on = self.gate.is_some() || self.scalers.is_some();
         goes_on
+            && self.next.is_none()
             && self.queue.len() == self.standing
             && self.live.window.until == Time::MAX
             && self.gate.as_ref().is_none_or(|gate| gate.open == 0)
@@ -349,13 +408,13 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let Some((now, event)) = self.queue.pop() else { return };
         self.standing -= usize::from(event.is_standing());
         match event {
-            Event::Arrival => self.arrive(now),
             Event::Start { session, pass, player } => {
                 if let Some(next) = self.population.after_start() {
                     self.push_start(next);
                 }
                 let plan = Arc::clone(&self.held[session as usize]);
-                self.start_session(&plan, Start { at: now, session, pass, player }, now);
+                let start = Start { at: now, session, pass, player, pin: None };
+                self.start_session(&plan, start, now);
             }
             Event::Dispatch { play, call } => self.dispatch(now, play, call),
             Event::Send { request } => self.send(now, request),
@@ -365,22 +424,26 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
                 progress.calls.fetch_add(1, Ordering::Relaxed);
             }
             Event::Answered { request, attempt } => self.answered(now, request, attempt),
+            Event::HangUp { request, ask } => self.client_hangs_up(now, request, ask),
             Event::Gateway => self.gateway_wakes(now),
             Event::ScalePods => self.scale_pods(now),
             Event::ScaleReplicas => self.scale_replicas(now),
             Event::PodReady { member } => self.pod_ready(now, member),
             Event::KillPod { pod } => self.kill_pod(now, pod),
             Event::Happens { number } => self.happens(now, number),
+            Event::StoreBack { number } => self.store_back(now, number),
             Event::Ready { replica, change } => self.ready(now, replica, change),
             Event::DrainEnds { replica, change } => self.drain_ends(now, replica, change),
         }
     }
 
     fn arrive(&mut self, now: Time) {
-        let Some(Next { session, plan, .. }) = self.next.take() else { return };
+        self.arrives = Time::MAX;
+        let Some(Next { session, plan, number, pin, .. }) = self.next.take() else { return };
         let started = if self.is_alone { Time::ZERO } else { Time::ZERO + plan.at };
         self.expect_arrival();
-        let start = Start { at: now, session, pass: 0, player: session };
+        let start = Start { at: now, session, pass: 0, player: session, pin };
+        self.played = number.unwrap_or(self.played);
         self.start_session(&plan, start, started);
     }
 
@@ -389,27 +452,17 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         if let Some(at) = self.interrupted {
             window.until = window.until.min(at).max(Time(window.from.0 + 1));
         }
-        self.settle(window.until);
-        if window.until == Time::MAX {
-            // A run without a set end is measured up to its last event, which may be a step that
-            // nobody waits for any more.
-            let steps = self.replicas.iter().map(|replica| replica.usage.last_step_ended());
-            let last_step = steps.max().unwrap_or(Time::ZERO);
-            window.until = Time((self.last_ended.0 + 1).max(last_step.0).max(window.from.0 + 1));
-        }
-        self.live.change(window.until, Tokens::ZERO, Tokens::ZERO);
-        for replica in &mut self.replicas {
-            replica.usage.idle_until(window.until);
-        }
+        window.until = self.end(window.until).max(Time(window.from.0 + 1));
+        let done = self.done(window.until);
         let length = (window.until - window.from).as_f64();
-        let engines = self.replicas.iter().map(|replica| replica.engine.metrics());
         Run {
-            engines: engines.chain(self.gone.iter().cloned()).collect(),
-            live_context_mean: self.live.token_nanos as f64 / length,
+            engines: done.engines.into_iter().chain(self.gone).collect(),
+            live_context_mean: done.token_nanos as f64 / length,
             counts: self.arrivals.counts,
-            cut_off: self.cut_off(),
+            cut_off: done.cut_off,
             burst: self.burst.finish(window.until),
-            replicas: self.replicas.into_iter().map(|replica| replica.usage).collect(),
+            replicas: done.replicas,
+            replicas_at_start: self.setup.replicas,
             gateway: self.gate.map(|gate| gate.finish(window)),
             changes: self.faults.changes,
             scaling: self.scalers.map_or(ScalingUse::default(), |all| all.finish(window)),
@@ -421,6 +474,30 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             stuck: self.stuck,
             failure: self.arrivals.failure,
         }
+    }
+
+    /// Nothing happens from `until` on: when the run ends, which is then if that is set. A run
+    /// without a set end is measured up to its last event, which may be a step that nobody waits
+    /// for any more.
+    pub(super) fn end(&mut self, until: Time) -> Time {
+        self.settle(until);
+        if until < Time::MAX {
+            return until;
+        }
+        let steps = self.replicas.iter().map(|replica| replica.usage.last_step_ended());
+        Time(self.last_ended.0 + 1).max(steps.max().unwrap_or(Time::ZERO))
+    }
+
+    /// What was done up to the end of the run.
+    pub(super) fn done(&mut self, until: Time) -> Done {
+        self.live.change(until, Tokens::ZERO, Tokens::ZERO);
+        let replicas = std::mem::take(&mut self.replicas).into_iter().map(|mut replica| {
+            replica.usage.idle_until(until);
+            (replica.usage, replica.engine.metrics())
+        });
+        let (replicas, engines) = replicas.unzip();
+        let (token_nanos, cut_off) = (self.live.token_nanos, self.cut_off());
+        Done { replicas, engines, token_nanos, cut_off }
     }
 
     /// One more replica, behind all others.
@@ -466,7 +543,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
 }
 
 /// Blocks of every replica; without a limit, more than any run takes.
-fn measured(setup: &Setup) -> Window {
+pub(super) fn measured(setup: &Setup) -> Window {
     let from = Time::ZERO + setup.warmup;
     Window { from, until: setup.window.map_or(Time::MAX, |window| from + window) }
 }

@@ -6,6 +6,7 @@ use super::cooldown::{Failure, Minute, is_left_alone};
 use super::effect::{Effect, Reason, Usage};
 use super::routing::{self, Sample};
 use super::{Gateway, Timer, retry};
+use crate::config::gateway::clients::TokenPrice;
 use crate::units::{CallId, DeploymentId, Span, Time, Tokens, WorkerId};
 
 impl Gateway {
@@ -50,13 +51,22 @@ impl Gateway {
         self.worker(worker).memory.count_end(now, deployment, Some(tokens));
         self.settle_limits(call, tokens);
         self.bill(now, worker, usage.nano_cost, effects);
-        self.metrics.answered += 1;
+        self.metrics.counts.answered += 1;
         let is_gone = self.call(call).is_some_and(|call| call.is_gone);
         effects.push(match is_gone {
             true => Effect::Forgotten { call: id },
             false => Effect::Answered { call: id },
         });
         self.close(now, call, effects);
+    }
+
+    /// What a token of the attempt that is under way is billed with, if its deployment says.
+    #[must_use]
+    pub fn price_of(&self, id: CallId) -> Option<TokenPrice> {
+        match self.calls.get(id.index())?.as_ref()?.phase {
+            Phase::Sent(deployment) => self.config.deployments[deployment.index()].token_price,
+            Phase::Queued | Phase::Working | Phase::Pausing => None,
+        }
     }
 
     /// An attempt is over for the strategy, however it ended.
@@ -94,7 +104,7 @@ impl Gateway {
     /// An attempt has given no sign of life for too long.
     pub(super) fn silence(&mut self, now: Time, call: CallRef, effects: &mut Vec<Effect>) {
         let Some(Phase::Sent(deployment)) = self.call(call).map(|call| call.phase) else { return };
-        self.metrics.timeouts += 1;
+        self.metrics.counts.timeouts += 1;
         self.hang_up(now, call, deployment, Sample::Timeout, effects);
         self.count_failure(now, call, deployment, Failure::Timeout, None);
         self.after_failure(now, call, Failure::Timeout, None, effects);
@@ -153,7 +163,7 @@ impl Gateway {
             if self.shares(id, now) {
                 self.shared.cache.renew(now, Key::Cooldown(deployment), 1, time);
             }
-            self.metrics.cooldowns += 1;
+            self.metrics.counts.cooldowns += 1;
         }
     }
 
@@ -185,7 +195,7 @@ impl Gateway {
         } else if let Some(next) = fallback.filter(|_| !has_begun) {
             self.fall_back(now, call, failure, next, effects);
         } else {
-            self.metrics.failed += 1;
+            self.metrics.counts.failed += 1;
             self.bill(now, worker, 0, effects);
             let reason = Reason::Upstream(failure);
             self.refuse(now, call, failure.status(), retry_after, reason, effects);
@@ -204,7 +214,7 @@ impl Gateway {
         let done = found.failed_tries;
         found.failed_tries += 1;
         found.phase = Phase::Pausing;
-        self.metrics.retries += 1;
+        self.metrics.counts.retried += 1;
         let chance = &mut self.workers[worker.index()].retry_chance;
         let wait = retry::wait(&self.config.retries, done, another_is_healthy, retry_after, chance);
         self.set_timer(call, now + wait, Timer::Step(call, Step::Route));
@@ -241,7 +251,7 @@ impl Gateway {
         found.group = group;
         found.failed_tries = 0;
         found.fallbacks += 1;
-        self.metrics.fallbacks += 1;
+        self.metrics.counts.fallbacks += 1;
         self.step(now, call, Step::Route, effects);
     }
 
@@ -266,6 +276,7 @@ impl Gateway {
     /// Nothing is left of a call whose client is gone.
     pub(super) fn forget(&mut self, now: Time, call: CallRef, effects: &mut Vec<Effect>) {
         if self.call(call).is_some() {
+            self.metrics.counts.forgotten += 1;
             effects.push(Effect::Forgotten { call: call.id });
             self.close(now, call, effects);
         }

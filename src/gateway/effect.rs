@@ -11,8 +11,8 @@ pub struct CallSpec {
     pub session: Option<u64>,
     /// The virtual key.
     pub key: u64,
-    /// Limits of its key and its team, by position in the settings.
-    pub limits: [Option<u32>; 2],
+    /// Limits of its key and its team.
+    pub limits: [Option<Limited>; 2],
     /// The model group asked for, by position.
     pub group: u32,
     /// Tokens of the messages.
@@ -23,6 +23,15 @@ pub struct CallSpec {
     pub is_counted: bool,
     /// Whether the answer is streamed.
     pub streams: bool,
+}
+
+/// A limit, and who has it: each holder has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Limited {
+    /// The limit, by position in the settings.
+    pub limit: u32,
+    /// The key, or the team.
+    pub holder: u64,
 }
 
 /// What an answered request took.

@@ -4,7 +4,7 @@ use super::admission::Verdict;
 use super::cache::Key;
 use super::call::{CallRef, Phase, Step};
 use super::cooldown::Failure;
-use super::effect::{Effect, Reason};
+use super::effect::{Effect, Limited, Reason};
 use super::routing::{self, Choice};
 use super::worker::LoopTask;
 use super::{Gateway, Timer};
@@ -42,8 +42,7 @@ impl Gateway {
     /// A request that never had a slot is turned away.
     fn reject(&mut self, call: CallRef, reason: Reason, effects: &mut Vec<Effect>) {
         let Some(found) = self.calls[call.id.index()].take() else { return };
-        self.worker(found.worker).rejected += 1;
-        self.metrics.rejected += 1;
+        self.metrics.counts.rejected += 1;
         let retry_after = Some(RETRY_AFTER);
         effects.push(Effect::Refused { call: call.id, status: 503, retry_after, reason });
         self.stop_if_drained(self.workers[found.worker.index()].pod, effects);
@@ -56,10 +55,9 @@ impl Gateway {
         let Some(found) = self.call(call) else { return };
         found.phase = Phase::Working;
         let (waited, worker) = (now.saturating_since(found.arrived), found.worker);
-        self.metrics.admitted += 1;
-        self.worker(worker).admitted += 1;
+        self.metrics.counts.admitted += 1;
         if waited.0 > 0 {
-            self.metrics.queued += 1;
+            self.metrics.counts.queued += 1;
             self.metrics.queue_wait.add(waited.0);
         }
         let task = LoopTask { call, work, then: Step::Auth, is_count: false };
@@ -91,10 +89,10 @@ impl Gateway {
         if !has_database {
             self.step(now, call, Step::Count, effects);
         } else if self.worker(worker).keys.knows(now, key) {
-            self.metrics.key_hits += 1;
+            self.metrics.counts.key_hits += 1;
             self.step(now, call, Step::Count, effects);
         } else {
-            self.metrics.key_queries += 1;
+            self.metrics.counts.key_queries += 1;
             self.query_key(now, call, worker);
         }
     }
@@ -114,7 +112,7 @@ impl Gateway {
             self.step(now, call, Step::Limit, effects);
             return;
         };
-        self.metrics.counts += 1;
+        self.metrics.counts.token_counts += 1;
         if in_thread {
             self.in_thread(now, worker, call, work);
         } else {
@@ -127,7 +125,7 @@ impl Gateway {
     fn ask_limits(&mut self, now: Time, call: CallRef, effects: &mut Vec<Effect>) {
         let Some(found) = self.call(call) else { return };
         let (worker, limits) = (found.worker, found.spec.limits);
-        let of_call: Vec<u32> = limits.into_iter().flatten().collect();
+        let of_call: Vec<Limited> = limits.into_iter().flatten().collect();
         if of_call.is_empty() {
             self.step(now, call, Step::Route, effects);
             return;
@@ -137,7 +135,7 @@ impl Gateway {
             return;
         };
         // Reserving tokens is a second round trip.
-        let reserves = of_call.iter().any(|id| self.config.limits[*id as usize].tpm.is_some());
+        let reserves = of_call.iter().any(|id| self.config.limits[id.limit as usize].tpm.is_some());
         let trips = if reserves && outcome.answered { 2 } else { 1 };
         let lock = &mut self.worker(worker).redis_lock;
         *lock = (*lock).max(now) + Span(outcome.takes.0 * trips);
@@ -154,7 +152,7 @@ impl Gateway {
     ) {
         let Some(found) = self.call(call) else { return };
         let (worker, spec) = (found.worker, found.spec);
-        let of_call: Vec<u32> = spec.limits.into_iter().flatten().collect();
+        let of_call: Vec<Limited> = spec.limits.into_iter().flatten().collect();
         let counters = match shared {
             true => &mut self.shared_limits,
             false => &mut self.workers[worker.index()].limits,
@@ -167,7 +165,7 @@ impl Gateway {
                 self.step(now, call, Step::Route, effects);
             }
             Err(wait) => {
-                self.metrics.rate_limited += 1;
+                self.metrics.counts.rate_limited += 1;
                 self.bill(now, worker, 0, effects);
                 self.refuse(now, call, 429, Some(wait), Reason::RateLimit, effects);
             }
@@ -178,7 +176,7 @@ impl Gateway {
         let Some(found) = self.call(call) else { return };
         let (worker, prompt) = (found.worker, found.spec.prompt);
         if self.config.routing.strategy.counts_inline() {
-            self.metrics.counts += 1;
+            self.metrics.counts.token_counts += 1;
             let work = self.config.counting.cost.of(prompt, 0);
             let task = LoopTask { call, work, then: Step::Pin, is_count: true };
             self.on_loop(now, worker, task);
@@ -244,8 +242,8 @@ impl Gateway {
         {
             self.pin(now, worker, Key::Pin { group, session }, chosen, shared);
             let count = match pinned {
-                Some(_) => &mut self.metrics.pin_hits,
-                None => &mut self.metrics.pin_misses,
+                Some(_) => &mut self.metrics.counts.pin_hits,
+                None => &mut self.metrics.counts.pin_misses,
             };
             *count += 1;
         }
@@ -301,7 +299,7 @@ impl Gateway {
             let overhead = found.overhead(now);
             self.metrics.overhead.add(overhead.0);
         }
-        self.metrics.attempts += 1;
+        self.metrics.counts.attempts += 1;
         let strategy = self.config.routing.strategy;
         routing::started(strategy, self.memory(now, worker), now, group, deployment);
         let silence = now + self.config.request_timeout;
@@ -324,7 +322,7 @@ impl Gateway {
         let Some(found) = self.call(call) else { return };
         let Some((expected, shared)) = found.charged.take() else { return };
         let (worker, limits) = (found.worker, found.spec.limits);
-        let of_call: Vec<u32> = limits.into_iter().flatten().collect();
+        let of_call: Vec<Limited> = limits.into_iter().flatten().collect();
         let counters = match shared {
             true => &mut self.shared_limits,
             false => &mut self.workers[worker.index()].limits,

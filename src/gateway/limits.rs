@@ -1,8 +1,13 @@
 //! Limits of keys and teams: requests and tokens in a minute, requests at a time.
 //!
+//! Each key and each team has counters of its own, however many have the same limit.
+//!
 //! A minute begins with the first request that finds none running. Without Redis each worker has
 //! counters of its own, so the limit of a key is multiplied by workers and pods; nobody is told.
 
+use std::collections::BTreeMap;
+
+use super::effect::Limited;
 use crate::config::gateway::Limit;
 use crate::units::{Span, Time, Tokens};
 
@@ -17,18 +22,12 @@ struct Window {
 }
 
 /// The counters of every key and team, in one worker or in Redis.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LimitCounters {
-    windows: Vec<Window>,
+    windows: BTreeMap<Limited, Window>,
 }
 
 impl LimitCounters {
-    /// Nothing counted yet, for so many keys and teams.
-    #[must_use]
-    pub fn new(limits: usize) -> Self {
-        Self { windows: vec![Window::default(); limits] }
-    }
-
     /// Counts a request for all that limit it, with the tokens it is expected to take.
     ///
     /// # Errors
@@ -37,16 +36,16 @@ impl LimitCounters {
         &mut self,
         now: Time,
         limits: &[Limit],
-        of_call: &[u32],
+        of_call: &[Limited],
         tokens: Tokens,
     ) -> Result<(), Span> {
         for &id in of_call {
-            let window = &mut self.windows[id as usize];
+            let window = self.windows.entry(id).or_default();
             if window.since.is_none_or(|since| now.saturating_since(since) >= MINUTE) {
                 *window = Window { since: Some(now), in_flight: window.in_flight, ..*window };
                 (window.requests, window.tokens) = (0, 0);
             }
-            let limit = limits[id as usize];
+            let limit = limits[id.limit as usize];
             let is_over = |most: Option<u64>, with: u64| most.is_some_and(|most| with > most);
             if is_over(limit.rpm, window.requests + 1)
                 || is_over(limit.tpm, window.tokens.saturating_add(tokens.0))
@@ -57,7 +56,7 @@ impl LimitCounters {
             }
         }
         for &id in of_call {
-            let window = &mut self.windows[id as usize];
+            let window = self.windows.entry(id).or_default();
             window.requests += 1;
             window.tokens = window.tokens.saturating_add(tokens.0);
             window.in_flight += 1;
@@ -66,9 +65,9 @@ impl LimitCounters {
     }
 
     /// A request that was counted has ended with so many tokens.
-    pub fn settle(&mut self, of_call: &[u32], expected: Tokens, used: Tokens) {
+    pub fn settle(&mut self, of_call: &[Limited], expected: Tokens, used: Tokens) {
         for &id in of_call {
-            let window = &mut self.windows[id as usize];
+            let window = self.windows.entry(id).or_default();
             window.tokens = window.tokens.saturating_add(used.0).saturating_sub(expected.0);
             window.in_flight = window.in_flight.saturating_sub(1);
         }
@@ -79,7 +78,7 @@ impl LimitCounters {
 mod tests {
     use super::*;
 
-    const ONE_KEY: [u32; 1] = [0];
+    const ONE_KEY: [Limited; 1] = [Limited { limit: 0, holder: 7 }];
 
     fn allowed(counters: &mut LimitCounters, at: u64, limit: Limit, requests: u32) -> u32 {
         let at = Time(at * 1_000_000_000);
@@ -90,7 +89,7 @@ mod tests {
     #[test]
     fn a_minute_begins_with_its_first_request() {
         let limit = Limit { rpm: Some(100), ..Limit::default() };
-        let mut counters = LimitCounters::new(1);
+        let mut counters = LimitCounters::default();
         assert_eq!(allowed(&mut counters, 7, limit, 150), 100);
         assert_eq!(allowed(&mut counters, 66, limit, 150), 0);
         let wait = counters.take(Time(66_000_000_000), &[limit], &ONE_KEY, Tokens(1));
@@ -99,9 +98,20 @@ mod tests {
     }
 
     #[test]
+    fn each_key_has_the_whole_limit() {
+        let limit = Limit { rpm: Some(100), ..Limit::default() };
+        let mut counters = LimitCounters::default();
+        for holder in 0..3 {
+            let key = [Limited { limit: 0, holder }];
+            let take = |_: &u32| counters.take(Time(0), &[limit], &key, Tokens(1)).is_ok();
+            assert_eq!((0..150).filter(take).count(), 100, "{holder}");
+        }
+    }
+
+    #[test]
     fn tokens_are_reserved_and_settled() {
         let limit = Limit { tpm: Some(100), ..Limit::default() };
-        let mut counters = LimitCounters::new(1);
+        let mut counters = LimitCounters::default();
         assert_eq!(allowed(&mut counters, 0, limit, 50), 10);
         counters.settle(&ONE_KEY, Tokens(10), Tokens(4));
         assert_eq!(allowed(&mut counters, 1, limit, 50), 0, "94 and 10 are too many");
@@ -112,7 +122,7 @@ mod tests {
     #[test]
     fn parallel_requests_count_until_they_end() {
         let limit = Limit { max_parallel: Some(2), ..Limit::default() };
-        let mut counters = LimitCounters::new(1);
+        let mut counters = LimitCounters::default();
         assert_eq!(allowed(&mut counters, 0, limit, 5), 2);
         assert_eq!(allowed(&mut counters, 90, limit, 5), 0, "a new minute frees none");
         counters.settle(&ONE_KEY, Tokens(10), Tokens(10));

@@ -1,7 +1,7 @@
 //! Pods that come and go, and which worker gets a request.
 
 use super::effect::{Effect, Reason};
-use super::metrics::GatewayStatus;
+use super::metrics::{GatewayCounts, GatewayStatus};
 use super::worker::{Pod, PodState, Worker};
 use super::{CallRef, Gateway, Phase, Timer};
 use crate::config::gateway::Balancer;
@@ -90,7 +90,7 @@ impl Gateway {
         if let Some(Phase::Sent(deployment)) = self.call(call).map(|call| call.phase) {
             self.hang_up(now, call, deployment, super::routing::Sample::None, effects);
         }
-        self.metrics.killed += 1;
+        self.metrics.counts.killed += 1;
         self.refuse(now, call, 502, None, Reason::WorkerKilled, effects);
     }
 
@@ -157,25 +157,35 @@ impl Gateway {
         self.pods[pod as usize].cores.used(now)
     }
 
-    /// The state at `now`, with totals of what its parts have counted.
+    /// All that has been counted so far, by its parts too; of its clients nothing.
+    #[must_use]
+    pub fn counts(&self) -> GatewayCounts {
+        let mut counts = self.metrics.counts;
+        for worker in &self.workers {
+            counts.evicted_pins += worker.memory.cache.evicted_pins();
+            counts.spend_rows_written += worker.spend.written.rows;
+            counts.spend_nanos_written += worker.spend.written.nano_cost;
+            counts.spend_rows_lost += worker.spend.lost.rows;
+            counts.spend_nanos_lost += worker.spend.lost.nano_cost;
+            counts.redis_stood_in += worker.breaker.stood_in;
+            counts.breakers_opened += worker.breaker.opened;
+        }
+        counts.connections_refused += self.database.as_ref().map_or(0, |database| database.refused);
+        counts
+    }
+
+    /// The state at `now`.
     #[must_use]
     pub fn status(&self, now: Time) -> GatewayStatus {
         let mut status = GatewayStatus::default();
         for worker in &self.workers {
             status.in_flight += u64::from(worker.slots.in_flight());
-            status.admitted += worker.admitted;
             status.queued += worker.slots.queued() as u64;
-            status.rejected += worker.rejected;
             status.pins += worker.memory.cache.pins() as u64;
             status.cache_entries += worker.memory.cache.len() as u64;
-            status.evicted_pins += worker.memory.cache.evicted_pins();
             status.spend_rows += worker.spend.len() as u64;
             status.spend_bytes += worker.spend.bytes();
             status.spend_bytes_max = status.spend_bytes_max.max(worker.spend.max_bytes);
-            status.spend_written.merge(worker.spend.written);
-            status.spend_lost.merge(worker.spend.lost);
-            status.redis_stood_in += worker.breaker.stood_in;
-            status.breakers_opened += worker.breaker.opened;
         }
         for pod in &self.pods {
             if pod.state != PodState::Stopped {
@@ -189,7 +199,6 @@ impl Gateway {
         if let Some(database) = &self.database {
             status.connections = database.open;
             status.connections_max = database.open_max;
-            status.connections_refused = database.refused;
         }
         status
     }

@@ -111,7 +111,7 @@ impl Gateway {
         match query.purpose {
             Purpose::Key(call) => {
                 if self.call(call).is_some() {
-                    self.metrics.database_errors += 1;
+                    self.metrics.counts.database_errors += 1;
                     self.refuse(now, call, 500, None, Reason::Database, effects);
                 }
             }

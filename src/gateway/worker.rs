@@ -48,10 +48,6 @@ pub(super) struct Worker {
     /// Counts in threads, and those that wait for one.
     pub(super) counting: u32,
     pub(super) count_queue: VecDeque<(CallRef, Span)>,
-    /// Requests turned away by admission.
-    pub(super) rejected: u64,
-    /// Requests admitted so far.
-    pub(super) admitted: u64,
 }
 
 impl Worker {
@@ -62,7 +58,7 @@ impl Worker {
             slots: Slots::new(config.admission),
             memory: Memory::new(Some(config.routing.cache_entries)),
             keys: KeyCache::new(config.auth.capacity as usize),
-            limits: LimitCounters::new(config.limits.len()),
+            limits: LimitCounters::default(),
             breaker: Breaker::default(),
             redis_lock: Time::ZERO,
             spend: SpendQueue::new(config.spend),
@@ -74,8 +70,6 @@ impl Worker {
             loop_queue: VecDeque::new(),
             counting: 0,
             count_queue: VecDeque::new(),
-            rejected: 0,
-            admitted: 0,
         }
     }
 

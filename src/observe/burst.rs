@@ -105,6 +105,7 @@ impl BurstWatch {
     /// The run is over.
     #[must_use]
     pub fn finish(mut self, end: Time) -> Option<Burst> {
+        self.instant_is_over();
         // What was sent within the last minute may still be the most.
         while !self.recent.is_empty() {
             self.judge_first();
@@ -130,12 +131,17 @@ impl BurstWatch {
             self.before = (self.waiting, now);
         }
         self.waiting = self.waiting.saturating_add_signed(by);
+    }
+
+    /// The latest instant at which anything changed is over: the order in which it did does not
+    /// matter.
+    fn instant_is_over(&mut self) {
         if let Some(best) = &mut self.best
             && best.drain.is_none()
             && let Some(first) = best.calls.front()
             && self.waiting <= first.waiting
         {
-            best.drain = Some(now.saturating_since(first.at + MINUTE));
+            best.drain = Some(self.before.1.saturating_since(first.at + MINUTE));
         }
     }
 
@@ -153,6 +159,9 @@ impl BurstWatch {
 
     /// Judges the minutes that are over.
     fn pass_to(&mut self, now: Time) {
+        if now > self.before.1 {
+            self.instant_is_over();
+        }
         while self.recent.front().is_some_and(|first| first.at + MINUTE <= now) {
             self.judge_first();
         }
@@ -232,6 +241,31 @@ mod tests {
         }
         let found = watch.finish(at(200)).unwrap();
         assert_eq!((found.start, found.calls), (at(10), 4));
+    }
+
+    #[test]
+    fn what_happens_first_in_an_instant_does_not_matter() {
+        let drained = |in_order: bool| {
+            let mut watch = BurstWatch::new(ALWAYS);
+            let one = watch.dispatched(at(0));
+            watch.queued(at(1), one);
+            watch.dispatched(at(61));
+            // As one leaves the queue another comes: it is never seen empty.
+            let two = watch.dispatched(at(80));
+            match in_order {
+                true => {
+                    watch.scheduled(at(90), one, Span::from_secs(89));
+                    watch.queued(at(90), two);
+                }
+                false => {
+                    watch.queued(at(90), two);
+                    watch.scheduled(at(90), one, Span::from_secs(89));
+                }
+            }
+            watch.scheduled(at(130), two, Span::from_secs(40));
+            watch.finish(at(300)).unwrap()
+        };
+        assert_eq!(drained(true), drained(false));
     }
 
     #[test]

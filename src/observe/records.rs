@@ -20,6 +20,8 @@ pub struct CallRecord {
     /// Dispatched by the client: it arrives at the gateway.
     pub dispatched: Time,
     /// First sent to a replica. What lies before is the gateway's, and the waits of a client whom
+    /// The client asked for it, the last time before it was first sent to a replica.
+    pub asked: Time,
     /// the gateway refused; without a gateway nothing does, as long as a replica takes calls.
     pub sent: Time,
     /// Arrived in the engine's queue.
@@ -84,10 +86,11 @@ impl CallRecord {
         self.first_token - self.queued
     }
 
-    /// From arrival at the gateway until it was first sent to a replica.
+    /// From the arrival at the gateway of the request that was first sent to a replica until it
+    /// was: what clients wait for after a refusal is not the gateway's time.
     #[must_use]
     pub fn before_send(&self) -> Span {
-        self.sent - self.dispatched
+        self.sent - self.asked
     }
 
     /// Time in the engine's queue before it was first scheduled.

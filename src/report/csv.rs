@@ -55,10 +55,14 @@ pub enum Table {
     Tasks,
 }
 
-/// Writes a row for every call and task, in the order in which they end.
+/// Writes a row for every call and task, in the order in which they end; at one instant in the
+/// order in which their sessions started.
 pub struct Rows {
     calls: Row,
     tasks: Row,
+    /// The instant of the last rows of each.
+    calls_at: Instant,
+    tasks_at: Instant,
     files: Files,
     progress: Arc<Progress>,
     /// The names of the fleet's pools, if there are any.
@@ -75,13 +79,9 @@ impl Rows {
             row.0.extend_from_slice(header.as_bytes());
             row
         };
-        Self {
-            calls: with_header(CALLS),
-            tasks: with_header(TASKS),
-            files,
-            progress,
-            pools: Vec::new(),
-        }
+        let (calls_at, tasks_at) = (Instant::before_all(), Instant::before_all());
+        let (calls, tasks) = (with_header(CALLS), with_header(TASKS));
+        Self { calls, tasks, calls_at, tasks_at, files, progress, pools: Vec::new() }
     }
 
     /// The same with columns for the pools of these names, if there are any.
@@ -100,16 +100,21 @@ impl Rows {
     /// # Errors
     /// If anything could not be written; the files then have no names.
     pub fn finish(mut self) -> Result<()> {
+        self.calls_at.sort(&mut self.calls);
+        self.tasks_at.sort(&mut self.tasks);
         self.files.write(Table::Calls, self.calls.0);
         self.files.write(Table::Tasks, self.tasks.0);
         self.files.commit()
     }
 
+    /// An instant is over: its rows are put in order, and full buffers are handed on.
     fn hand_on(&mut self, table: Table) {
-        let rows = match table {
-            Table::Calls => &mut self.calls.0,
-            Table::Tasks => &mut self.tasks.0,
+        let (rows, instant) = match table {
+            Table::Calls => (&mut self.calls, &self.calls_at),
+            Table::Tasks => (&mut self.tasks, &self.tasks_at),
         };
+        instant.sort(rows);
+        let rows = &mut rows.0;
         if rows.len() < CHUNK {
             return;
         }
@@ -123,19 +128,71 @@ impl Rows {
 
 impl Observer for Rows {
     fn call(&mut self, call: &CallRecord, about: &About<'_>) {
+        if self.calls_at.at != call.ended {
+            self.hand_on(Table::Calls);
+            self.calls_at.begins(call.ended);
+        }
+        self.calls_at.add(call.play, self.calls.0.len());
         self.calls.call(call, about, &self.pools);
-        self.hand_on(Table::Calls);
     }
 
     fn turn(&mut self, _: &TurnRecord, _: &About<'_>) {}
 
     fn task(&mut self, task: &TaskRecord, about: &About<'_>) {
+        if self.tasks_at.at != task.ended {
+            self.hand_on(Table::Tasks);
+            self.tasks_at.begins(task.ended);
+        }
+        self.tasks_at.add(task.play, self.tasks.0.len());
         self.tasks.task(task, about);
-        self.hand_on(Table::Tasks);
     }
 
     fn wants_alone(&self) -> bool {
         true
+    }
+}
+
+/// The rows of one instant, of which none has been handed on.
+#[derive(Debug)]
+struct Instant {
+    at: Time,
+    /// By row: the number of its session, and where it begins.
+    rows: Vec<(u32, usize)>,
+    is_sorted: bool,
+}
+
+impl Instant {
+    /// No row has been written.
+    fn before_all() -> Self {
+        Self { at: Time::MAX, rows: Vec::new(), is_sorted: true }
+    }
+
+    /// Another instant begins.
+    fn begins(&mut self, at: Time) {
+        self.at = at;
+        self.rows.clear();
+        self.is_sorted = true;
+    }
+
+    /// The last row, which begins there, is of this session.
+    fn add(&mut self, play: u32, from: usize) {
+        self.is_sorted &= self.rows.last().is_none_or(|(before, _)| *before <= play);
+        self.rows.push((play, from));
+    }
+
+    /// Puts the rows in the order of their sessions. They nearly always are.
+    fn sort(&self, table: &mut Row) {
+        if self.is_sorted {
+            return;
+        }
+        let from = self.rows.first().map_or(0, |(_, from)| *from);
+        let ends = self.rows[1..].iter().map(|(_, from)| *from).chain([table.0.len()]);
+        let mut rows: Vec<_> =
+            self.rows.iter().zip(ends).map(|(&(play, from), end)| (play, from..end)).collect();
+        rows.sort_by_key(|(play, _)| *play);
+        let sorted: Vec<u8> =
+            rows.into_iter().flat_map(|(_, row)| &table.0[row]).copied().collect();
+        table.0[from..].copy_from_slice(&sorted);
     }
 }
 
@@ -145,12 +202,12 @@ struct Row(Vec<u8>);
 
 impl Row {
     fn call(&mut self, call: &CallRecord, about: &About<'_>, pools: &[String]) {
-        let plan = &about.plan.calls[call.call as usize];
+        let class = about.plan.class(call.call);
         self.number(call.play.into());
         self.text(&about.plan.id);
         self.number(call.call.into());
-        self.number(plan.lane.into());
-        self.text(about.names.models.get(plan.model as usize).map_or("", |name| name));
+        self.number(class.lane.into());
+        self.text(about.names.models.get(class.model as usize).map_or("", |name| name));
         self.some(call.replica.map(|replica| replica.0.into()));
         self.word(match call.outcome {
             CallOutcome::Completed => "completed",
@@ -332,6 +389,23 @@ mod tests {
             writer.write_record([&number_text, &long, &span, &name, "x"]).unwrap();
             prop_assert_eq!(row.0, writer.into_inner().unwrap());
         }
+    }
+
+    #[test]
+    fn rows_of_an_instant_stand_in_the_order_of_their_sessions() {
+        let (mut table, mut instant) = (Row::default(), Instant::before_all());
+        let rows = [(3, "c\n"), (1, "long\n"), (3, "d\n"), (0, "a\n"), (1, "b\n")];
+        table.word("before");
+        instant.begins(Time(5));
+        for (play, row) in rows {
+            instant.add(play, table.0.len());
+            table.0.extend_from_slice(row.as_bytes());
+        }
+        instant.sort(&mut table);
+        assert_eq!(String::from_utf8_lossy(&table.0), "before,a\nlong\nb\nc\nd\n");
+        instant.begins(Time(6));
+        instant.sort(&mut table);
+        assert_eq!(table.0.len(), 20);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use crate::engine::metrics::EngineMetrics;
+use crate::fleet::GatewayUse;
 use crate::fleet::observer::{About, Observer};
-use crate::observe::gateway::GatewayUse;
 use crate::observe::records::{CallOutcome, CallRecord, TaskRecord, TurnRecord};
 use crate::sizing::case::Case;
 use crate::stats::Buckets;
@@ -126,7 +126,7 @@ impl Observer for Scrape {
         engine.output += call.output.0;
         engine.prefilled += call.prefilled.0;
         engine.recomputed += call.recomputed().0;
-        let finish = about.plan.calls[call.call as usize].finish;
+        let finish = about.plan.class(call.call).finish;
         engine.ended[usize::from(finish == Finish::Length)] += 1;
         for (buckets, (.., size)) in engine.sizes.iter_mut().zip(SIZES) {
             buckets.add(size(call).0);

@@ -263,7 +263,7 @@ fn host_share(case: &Case, figures: &Figures) -> f64 {
     let context = ((prompt.mean + output.mean / 2.0).round() as u64).max(1);
     let ranks = cost.ranks() as u64;
     let sequences = ((figures.gpu.mean_decode_batch / ranks as f64).round() as u64).max(1);
-    let windowed = load.window().map_or(context, |window| context.min(window));
+    let windowed = load.window().map_or(context, |window| window.seen_in_the_mean(context));
     load.add_decodes(sequences, sequences * context, sequences * windowed);
     load.set_other_ranks((ranks - 1) * sequences);
     let step = cost.cost(&load);

@@ -13,6 +13,7 @@ use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::{Failure, Sessions, Stream};
 use crate::fleet::observer::Observer;
 use crate::fleet::played::{Played, played};
+use crate::fleet::shards::why_together;
 use crate::fleet::workload::{Counts, Workload};
 use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::{Name, Trace};
@@ -34,10 +35,13 @@ pub struct Case {
     pub workload: Arc<Workload>,
     /// What of the trace is played, where that is not all of it as recorded.
     pub notes: Vec<String>,
+    /// What to check before the result is trusted, of scenario and trace together.
+    warnings: Vec<Warning>,
     /// What the fleet must reach.
     pub targets: Vec<Slo>,
     alone: Arc<AloneTimes>,
     kinds: siblings::Kinds,
+    threads: usize,
 }
 
 /// One fleet as it was simulated and judged.
@@ -97,7 +101,10 @@ impl Case {
         }
         pools::check_names(&scenario, &workload.names)?;
         pools::check_homes(&scenario, &workload)?;
-        Self::of(scenario, workload, notes, targets)
+        let warning = check_groups(&scenario, workload.asked_models())?;
+        let mut case = Self::of(scenario, workload, notes, targets)?;
+        case.warnings.extend(warning);
+        Ok(case)
     }
 
     /// Makes a scenario ready whose trace is read while it is played, by [`Case::stream`]. What it
@@ -129,7 +136,8 @@ impl Case {
         }
         let kinds = siblings::Kinds::default();
         let alone = kinds.alone(&setup, &workload);
-        Ok(Self { scenario, setup, workload: Arc::new(workload), notes, targets, alone, kinds })
+        let (warnings, workload) = (Vec::new(), Arc::new(workload));
+        Ok(Self { scenario, setup, workload, notes, warnings, targets, alone, kinds, threads: 1 })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
@@ -138,6 +146,19 @@ impl Case {
         self.setup.every_step = every_step;
         self.alone = self.kinds.alone(&self.setup, &self.workload);
         self
+    }
+
+    /// Has runs use so many threads at most; their results are the same for any number.
+    #[must_use]
+    pub fn on_threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Why one run of it is simulated on one thread, however many there are; `None` if it is not.
+    #[must_use]
+    pub fn why_one_thread(&self) -> Option<&'static str> {
+        why_together(&self.setup)
     }
 
     /// Simulates the fleet with this many replicas, and adds up what figures and targets need.
@@ -152,7 +173,7 @@ impl Case {
     ///
     /// # Errors
     /// As for [`Case::run`].
-    pub fn run_with<O: Observer>(
+    pub fn run_with<O: Observer + Send>(
         &self,
         replicas: u32,
         observer: O,
@@ -170,7 +191,7 @@ impl Case {
     /// # Errors
     /// As for [`Case::run`]; a trace that cannot be read, and a name in the scenario that is not in
     /// the trace.
-    pub fn stream<O: Observer>(
+    pub fn stream<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Stream<'_>,
@@ -185,6 +206,9 @@ impl Case {
         let run = self.finished(run)?;
         if run.interrupted.is_none() {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
+            let homeless = run.gateway.iter().flat_map(|gateway| &gateway.without_group);
+            let names = homeless.filter_map(|model| run.names.models.get(*model as usize));
+            check_groups(&self.scenario, names.map(Name::as_ref))?;
             for target in &self.targets {
                 check_target(target, &run.names)?;
             }
@@ -197,7 +221,7 @@ impl Case {
     pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         let of_gateway = self.scenario.gateway.iter().flat_map(|gateway| &gateway.warnings);
         let of_engine = self.scenario.serving.warnings.iter();
-        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway)
+        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway).chain(&self.warnings)
     }
 
     /// What else the user should know, of the engine, the gateway and the trace.
@@ -206,10 +230,12 @@ impl Case {
         self.scenario.serving.notes.iter().chain(of_gateway).chain(&self.notes)
     }
 
-    /// What tells how long sessions of this case take alone, if its targets are about it.
+    /// What tells beforehand how long sessions of this case take alone, on the thread that makes
+    /// them ready; none where that is found out on all threads.
     #[must_use]
     pub fn alone_times(&self) -> Option<AloneTimes> {
-        self.tally().wants_alone().then(|| self.alone.afresh())
+        let apart = self.threads > 1 && self.why_one_thread().is_none();
+        (!apart).then(|| self.alone.afresh())
     }
 
     /// Whether a fleet of this size has every replica that an event names.
@@ -227,7 +253,7 @@ impl Case {
         }
     }
 
-    fn simulate<O: Observer>(
+    fn simulate<O: Observer + Send>(
         &self,
         replicas: u32,
         sessions: Sessions<'_>,
@@ -235,7 +261,8 @@ impl Case {
         progress: &Progress,
     ) -> Result<Run<O>> {
         let setup = self.setup.with_replicas(&self.scenario, replicas)?;
-        Ok(fleet::simulate(&setup, sessions, observer, Some(&self.alone), progress))
+        let alone = Some(&*self.alone);
+        Ok(fleet::simulate_on(self.threads, &setup, sessions, observer, alone, progress))
     }
 
     /// A run that came to its end, or was stopped.
@@ -264,7 +291,7 @@ impl Case {
     #[must_use]
     pub fn judge(&self, run: &Run<Tally>) -> Judged {
         Judged {
-            replicas: run.replicas.len() as u32,
+            replicas: run.replicas_at_start,
             figures: Figures::of(run, &self.scenario),
             verdicts: run.records.verdicts(),
             intervals: run.records.intervals(self.scenario.seed),
@@ -280,6 +307,17 @@ fn check_models(scenario: &Scenario, groups: BTreeSet<&str>) -> Result<()> {
         Some(group) => Err(Error::unknown("model group of the trace", group, groups)
             .in_field(format!("models.{group}"))),
         None => Ok(()),
+    }
+}
+
+/// Refuses a served model that no model group of the gateway answers.
+fn check_groups<'a>(
+    scenario: &Scenario,
+    served: impl Iterator<Item = &'a str>,
+) -> Result<Option<Warning>> {
+    match &scenario.gateway {
+        Some(gateway) => gateway.check_models(served),
+        None => Ok(None),
     }
 }
 

@@ -19,9 +19,9 @@ pub use pools::PoolFigures;
 /// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Replicas of the fleet.
+    /// Replicas of the fleet; where they are scaled, most at once in the window.
     pub replicas: u32,
-    /// GPUs of the fleet.
+    /// GPUs of so many replicas.
     pub gpus: u32,
     /// Length of the measured window.
     pub window_s: f64,
@@ -390,18 +390,12 @@ impl Figures {
     #[must_use]
     pub fn of(run: &Run<Tally>, scenario: &Scenario) -> Self {
         let tally = &run.records;
-        let replicas = run.replicas.len() as u32;
-        let of_replica = scenario.serving.gpus();
-        let gpus = replicas * of_replica;
+        let held = compute::Held::of(run, scenario);
+        let (replicas, gpus) = (held.replicas_max, held.replicas_max * held.gpus_of_replica);
         let window_s = (run.window.until - run.window.from).secs();
         let hit = compute::hits(tally, &run.names);
         let tasks = tally.tasks[0];
         let recompute = hit.recompute_share.unwrap_or(0.0);
-        let held = compute::Held {
-            gpus,
-            scaling: gateway::replica_scaling(run),
-            gateway: gateway::gateway(run, scenario),
-        };
         Self {
             replicas,
             gpus,
@@ -414,10 +408,10 @@ impl Figures {
             interactivity: compute::interactivity(tally),
             ttft_bands: compute::ttft_bands(tally),
             preemptions: compute::preemptions(tally),
-            kv: compute::kv_use(run, scenario),
-            gpu: compute::gpu_use(run, of_replica, tasks, recompute),
+            kv: compute::kv_use(run, scenario, &held),
+            gpu: compute::gpu_use(run, &held, tasks, recompute),
             time: compute::task_time(tally, run.gateway.is_some()),
-            throughput: compute::throughput(tally, gpus, window_s),
+            throughput: compute::throughput(tally, held.gpus_mean(), window_s),
             burst: compute::burst(run),
             cost: compute::cost(scenario, &held, tasks, window_s),
             gateway: held.gateway,

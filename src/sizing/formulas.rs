@@ -8,7 +8,7 @@ use super::case::Case;
 use super::figures::Figures;
 use crate::config::scenario::LoadKind;
 use crate::engine::step_time::{StepCost, StepLoad};
-use crate::fleet::workload::{BasePlan, CallPlan};
+use crate::fleet::workload::{BasePlan, CallPlan, Class};
 use crate::units::{Span, Time, Tokens};
 
 /// A figure by formula and as it was simulated.
@@ -187,7 +187,7 @@ fn in_flight(work: &Work, load: &Steady, told: &Told<'_>) -> Check {
 
 fn gpu_seconds(case: &Case, figures: &Figures, work: &Work, batch: f64) -> Check {
     let steps = Steps::of(case, work, batch);
-    let busy_s: f64 = taken(case).map(|call| steps.seconds(call)).sum();
+    let busy_s: f64 = taken(case).map(|(call, _)| steps.seconds(call)).sum();
     let gpu = &figures.gpu;
     let parts =
         [gpu.decode_gpu_s_per_task, gpu.prefill_gpu_s_per_task, gpu.recompute_gpu_s_per_task];
@@ -222,29 +222,36 @@ fn gpu_seconds(case: &Case, figures: &Figures, work: &Work, batch: f64) -> Check
 }
 
 /// Calls that reach an engine.
-fn taken(case: &Case) -> impl Iterator<Item = &CallPlan> {
+fn taken(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
     let longest = case.scenario.serving.max_model_len;
-    let calls = case.workload.sessions.iter().flat_map(|session| &session.calls);
-    calls.filter(move |call| !call.failed && call.prompt() + call.output() <= longest)
+    calls(case)
+        .filter(move |(call, class)| !class.failed && call.prompt() + call.output() <= longest)
+}
+
+fn calls(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
+    case.workload.sessions.iter().flat_map(|session| {
+        let numbered = (0..).zip(&session.calls);
+        numbered.map(|(number, call)| (call, session.class(number)))
+    })
 }
 
 impl Work {
     fn of(case: &Case) -> Self {
         let mut work = Self { sessions: case.workload.sessions.len() as f64, ..Self::default() };
-        for call in case.workload.sessions.iter().flat_map(|session| &session.calls) {
-            if call.lane == 0 {
+        for (call, class) in calls(case) {
+            if class.lane == 0 {
                 work.gaps_s += call.gap.secs();
             }
         }
         let alone = Steps::of(case, &work, 1.0);
         let api = &case.setup.api;
-        for call in taken(case) {
+        for (call, class) in taken(case) {
             let host = api.before_queue(call.prompt()) + api.after_last_token(call.output());
             let seconds = host.secs() + alone.alone_seconds(call);
             work.calls += 1.0;
             work.context += (call.prompt() + call.output()).as_f64();
             work.alone_s += seconds;
-            if call.lane == 0 {
+            if class.lane == 0 {
                 work.main_s += seconds;
             }
         }
@@ -273,7 +280,7 @@ impl<'a> Steps<'a> {
         let number = ((batch.round() as u64) / ranks).max(1);
         let context = ((work.context / work.calls.max(1.0)).round() as u64).max(1);
         let mut decodes = cost.empty_load();
-        let windowed = decodes.window().map_or(context, |window| context.min(window));
+        let windowed = decodes.window().map_or(context, |window| window.seen_in_the_mean(context));
         decodes.add_decodes(number, number * context, number * windowed);
         decodes.set_other_ranks((ranks - 1) * number);
         Self {
@@ -311,7 +318,8 @@ impl<'a> Steps<'a> {
 
     /// What the prefill of a call's new tokens takes, or adds to steps of these decodes.
     fn prefill_ms(&self, call: &CallPlan, beside: Option<&StepLoad>) -> f64 {
-        let kept = if call.base == BasePlan::None { 0 } else { call.kept().0.min(call.prompt().0) };
+        let kept =
+            if call.base() == BasePlan::None { 0 } else { call.kept().0.min(call.prompt().0) };
         // The last token of a prompt is always computed.
         let mut before = kept.min(call.prompt().0.saturating_sub(1));
         let without = if beside.is_some() { self.step_ms } else { 0.0 };

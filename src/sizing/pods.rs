@@ -49,8 +49,9 @@ pub fn enough(
 /// Whether anything of the gateway is used up under any seed, or turns calls away.
 fn is_strained(fleet: &Fleet) -> bool {
     let strained = |gateway: &GatewayFigures| {
+        let counts = &gateway.counts;
         let busy = [gateway.cpu_utilisation, gateway.counter_utilisation];
-        let turned_away = gateway.rejected + gateway.no_worker + gateway.database_errors;
+        let turned_away = counts.rejected + counts.no_worker + counts.database_errors;
         busy.iter().flatten().any(|share| *share > BUSY)
             || gateway.overhead.is_some_and(|overhead| overhead.p95 > OVERHEAD)
             || turned_away > 0

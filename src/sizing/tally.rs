@@ -10,7 +10,7 @@ use super::slo::{Metric, Quantity, Slo, Verdict};
 use crate::config::pools::Pool;
 use crate::diag::Result;
 use crate::fleet::observer::{About, Observer};
-use crate::fleet::workload::{CallPlan, Names};
+use crate::fleet::workload::{Class, Names};
 use crate::observe::records::{CallOutcome, CallRecord, Missed, Place, TaskRecord, TurnRecord};
 use crate::stats::Samples;
 use crate::units::Span;
@@ -170,7 +170,7 @@ impl Tally {
         self.targets.iter().map(|target| target.interval(seed)).collect()
     }
 
-    fn answered(&mut self, call: &CallRecord, plan: &CallPlan) {
+    fn answered(&mut self, call: &CallRecord, class: &Class) {
         let sums = &mut self.calls;
         sums.output += call.output.0;
         sums.prefilled += call.prefilled.0;
@@ -198,8 +198,8 @@ impl Tally {
                 sum.add(call);
             }
         }
-        at(&mut self.tenants, plan.tenant).add(call);
-        at(&mut self.models, plan.model).add(call);
+        at(&mut self.tenants, class.tenant).add(call);
+        at(&mut self.models, class.model).add(call);
     }
 }
 
@@ -221,11 +221,11 @@ fn pico_per(span: Span, number: u64) -> u64 {
 
 impl Observer for Tally {
     fn call(&mut self, call: &CallRecord, about: &About<'_>) {
-        self.path.call(call, about.plan);
+        self.path.call(call);
         if !about.window.holds(call.ended) {
             return;
         }
-        let plan = &about.plan.calls[call.call as usize];
+        let class = about.plan.class(call.call);
         pools::call(&mut self.pools, call);
         let sums = &mut self.calls;
         sums.compacted += u64::from(call.compacted);
@@ -237,7 +237,7 @@ impl Observer for Tally {
         match call.outcome {
             CallOutcome::Completed => {
                 sums.completed += 1;
-                self.answered(call, plan);
+                self.answered(call, class);
             }
             CallOutcome::Rejected => sums.rejected += 1,
             CallOutcome::Refused => {
@@ -247,7 +247,7 @@ impl Observer for Tally {
             }
             CallOutcome::RecordedFailure => sums.recorded_failures += 1,
         }
-        self.targets.iter_mut().for_each(|target| target.call(call, plan, about.names));
+        self.targets.iter_mut().for_each(|target| target.call(call, class, about.names));
     }
 
     fn turn(&mut self, turn: &TurnRecord, about: &About<'_>) {

@@ -18,6 +18,7 @@ use crate::config::calibration::{Calibration, Fit};
 use crate::diag::{Error, Result};
 use crate::engine::step_time::{Factors, StepCost};
 
+pub mod api;
 pub mod bench;
 pub mod scrape;
 mod squares;
@@ -70,6 +71,8 @@ pub struct Fitted {
     pub calibration: Calibration,
     /// Every number of multipliers that was tried, in order.
     pub tried: Vec<Tried>,
+    /// What was told of the host time of requests, and what was not.
+    pub notes: Vec<String>,
     /// The error of each point with what was chosen, in the order of the points: ITL, then E2E.
     pub errors: Vec<(Option<f64>, Option<f64>)>,
 }
@@ -126,6 +129,8 @@ pub fn fit(points: &[Point], most: usize, seed: u64) -> Result<Fitted> {
     let ratios = solver.simulate_all(chosen.factors)?;
     let error_before = mean_abs(&before);
     refuse_hopeless(&chosen, error_before)?;
+    let fit = summary(points, &chosen, error_before, &ratios);
+    let api = api::fit(points, &ratios, fit.expected_error(), seed)?;
     let calibration = Calibration {
         file: String::new(),
         model: deployment.model,
@@ -137,13 +142,14 @@ pub fn fit(points: &[Point], most: usize, seed: u64) -> Result<Fitted> {
         host: rounded(chosen.factors.host),
         linear: rounded(chosen.factors.linear),
         attention: rounded(chosen.factors.attention),
-        fit: summary(points, &chosen, error_before, &ratios),
+        api: api.times.rounded(),
+        fit,
     };
     let errors = points.iter().zip(&ratios).map(|(point, simulated)| {
         let measured = &point.run().measured;
         (Quantity::Itl.error(simulated, measured), Quantity::E2e.error(simulated, measured))
     });
-    Ok(Fitted { errors: errors.collect(), calibration, tried })
+    Ok(Fitted { errors: errors.collect(), calibration, tried, notes: api.notes })
 }
 
 /// Six digits, so that a file says what was fitted and no more.

@@ -90,7 +90,7 @@ fn replicas_come_and_go_behind_a_gateway() {
     assert_nothing_is_lost(&run, 360);
     check_replicas(&run);
     // None was sent to a replica that does not take calls.
-    assert_eq!((use_of(&run).counts.retries, use_of(&run).counts.failed), (0, 0));
+    assert_eq!((use_of(&run).counts.retried, use_of(&run).counts.failed), (0, 0));
 }
 
 /// 40 requests a second at 15 ms of one core are 60 % of it: with twice that there are two pods.

@@ -1,8 +1,7 @@
 //! What tests of whole runs start from: calls, sessions and fleets built in code.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use tonnage::config::api_time::ApiTime;
 use tonnage::config::autoscale::Scaling;
@@ -232,14 +231,14 @@ pub fn play(setup: &Setup, trace: &Trace) -> Run {
 /// Plays a trace on one replica and tells every step of its engine.
 pub fn play_watched(setup: &Setup, trace: &Trace) -> (Run, Vec<StepSummary>) {
     let workload = Workload::new(trace, &BTreeMap::new());
-    let steps = Rc::default();
+    let steps = Arc::default();
     let engine = || Watched {
         engine: PlainEngine::new(setup.engine.clone(), setup.cost.clone()),
-        steps: Rc::clone(&steps),
+        steps: Arc::clone(&steps),
     };
     let run = run(setup, &workload, engine, &Progress::default());
     assert_eq!(run.stuck, None);
-    let steps = steps.borrow().clone();
+    let steps = steps.lock().unwrap().clone();
     (run, steps)
 }
 
@@ -285,7 +284,7 @@ pub fn record(run: &Run, session: u32, call: u32) -> CallRecord {
 /// An engine that remembers its steps.
 struct Watched {
     engine: PlainEngine,
-    steps: Rc<RefCell<Vec<StepSummary>>>,
+    steps: Arc<Mutex<Vec<StepSummary>>>,
 }
 
 impl Engine for Watched {
@@ -320,7 +319,7 @@ impl Engine for Watched {
             Effect::StepStarted(step) => Some(*step),
             _ => None,
         });
-        self.steps.borrow_mut().extend(steps);
+        self.steps.lock().unwrap().extend(steps);
     }
 
     fn stuck(&self) -> Option<Stuck> {

@@ -222,7 +222,9 @@ fn on_one_of(mut event: FleetEvent, replicas: u32) -> FleetEvent {
         Happens::Lost { replica, .. }
         | Happens::Drained { replica, .. }
         | Happens::Added { replica } => *replica %= replicas,
-        Happens::RollingUpdate { .. } => {}
+        Happens::RollingUpdate { .. }
+        | Happens::RedisOutage { .. }
+        | Happens::DatabaseSlow { .. } => {}
     }
     event
 }

@@ -206,6 +206,63 @@ fn known_factors_are_fitted() {
     }
 }
 
+/// 20 ms before the queue and 12 us for each prompt token, 100 us after each output token, where
+/// the simulation has 8 ms, 2 us and 46 us; a scenario that names the file goes by what was told.
+#[test]
+fn host_times_of_requests_are_told_and_used() {
+    use tonnage::config::calibration::Calibration;
+    use tonnage::engine::step_time::Factors;
+    use tonnage::validate::runs::{Offered, Run};
+    let mut text =
+        "gpu,model,precision,tp,isl,osl,concurrency,itl_mean_ms,ttft_mean_ms,e2e_mean_ms\n"
+            .to_owned();
+    for (isl, seqs) in [(100u32, 1), (1_000, 1), (1_000, 16)] {
+        let run = Run {
+            isl: u64::from(isl),
+            osl: 200,
+            offered: Offered::Concurrency(seqs),
+            ..Run::bare("", "H100", "Llama-3.1-8B", "bf16", 1)
+        };
+        let plain = Factors::default();
+        let found = tonnage::validate::simulated::simulate(&run, plain, 1).unwrap().latencies;
+        let itl = found.itl_ms.unwrap();
+        let ttft = found.ttft_ms.unwrap() + 12.0 + 0.010 * f64::from(isl);
+        let e2e = ttft + 199.0 * itl + 200.0 * 0.1;
+        text += &format!("H100,Llama-3.1-8B,bf16,1,{isl},200,{seqs},{itl},{ttft},{e2e}\n");
+    }
+    let folder = TempDir::new().unwrap();
+    let (path, out) = (folder.path().join("runs.csv"), folder.path().join("c.toml"));
+    fs::write(&path, text).unwrap();
+    let report = stdout(&["calibrate", path.to_str().unwrap(), "-o", out.to_str().unwrap()]);
+    assert!(report.contains("told by 2 of the points"), "{report}");
+    let api = Calibration::read(&out).unwrap().api;
+    let near = |value: Option<f64>, wanted: f64, by: f64| (value.unwrap() - wanted).abs() < by;
+    assert!(near(api.request_ms, 20.0, 1.0), "{report}{api:?}");
+    assert!(near(api.prompt_token_us, 12.0, 2.0), "{report}{api:?}");
+    assert!(near(api.output_token_us, 100.0, 0.01), "{report}{api:?}");
+
+    let scenario = folder.path().join("s.toml");
+    let text = "calibration = \"c.toml\"\n[engine]\nmodel = \"Llama-3.1-8B\"\ngpu = \"h100\"\n\
+                max_model_len = 65536\n[fleet]\non_overflow = \"compact\"\n[load]\n\
+                kind = \"developers\"\ndevelopers = 5\n[run]\nwarmup_s = 60\nwindow_s = 900\n";
+    fs::write(&scenario, text).unwrap();
+    let figures = |sets: &[String]| {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let args: Vec<&str> =
+            ["replay", scenario.to_str().unwrap(), "--json"].into_iter().chain(sets).collect();
+        json(&args)["fleet"]["figures"].clone()
+    };
+    let named = [
+        ("request_ms", api.request_ms),
+        ("prompt_token_us", api.prompt_token_us),
+        ("output_token_us", api.output_token_us),
+    ];
+    let told = named.map(|(key, value)| format!("api.{key}={:?}", value.unwrap()));
+    let found = figures(&[]);
+    assert_eq!(found, figures(&told), "what was told goes without being set");
+    assert_ne!(found, figures(&["api.request_ms=8".to_owned()]), "what is set goes first");
+}
+
 #[test]
 fn points_that_do_not_agree_are_refused_and_nothing_is_written() {
     let folder = TempDir::new().unwrap();

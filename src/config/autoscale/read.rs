@@ -77,6 +77,12 @@ impl Autoscale {
     pub const fn scales_pods(&self) -> bool {
         self.pods.is_some()
     }
+
+    /// Whether replicas are scaled.
+    #[must_use]
+    pub const fn scales_replicas(&self) -> bool {
+        self.replicas.is_some()
+    }
 }
 
 /// Fewest and most members of a set that begins with so many.
@@ -117,6 +123,11 @@ impl Reader<'_> {
     /// Fewest and most members of a set that begins with so many.
     fn members(&self, start: u32, most: Option<u32>) -> Result<(u32, u32)> {
         let (min_key, max_key) = (self.key("min_replicas"), self.key("max_replicas"));
+        if self.document.whole(&min_key, 0, MANY)? == Some(0) {
+            let text = "scaling to none is not modelled: without a member nothing waits in one, \
+                        so that nothing would ever start one";
+            return Err(self.document.at(&min_key, Error::new(text).help("1 at least")));
+        }
         let min = self.document.whole(&min_key, 1, MANY)?.map_or(start, |min| min as u32);
         let given = self.document.whole(&max_key, 1, MANY)?.map(|max| max as u32);
         let Some(max) = given.or(most) else {
@@ -236,6 +247,7 @@ mod tests {
             ("[autoscale.engines]\nstartup_s = 9\n", None, "needs autoscale.engines.max_replicas"),
             ("[autoscale.engines]\nmax_replicas = 1\n", None, ":2:1: autoscale.engines.max"),
             ("[autoscale.gateway]\nmin_replicas = 4\n", Some(2), "begins with 2"),
+            ("[autoscale.engines]\nmax_replicas = 3\nmin_replicas = 0\n", None, "to none is not"),
             ("[autoscale.gateway]\nstartup_s = 301\n", Some(2), "never serve"),
             ("[autoscale.gateway]\ntarget_cpu = 0.5\ntokens_per_second = 9\n", Some(2), "not both"),
         ] {

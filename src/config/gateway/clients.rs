@@ -16,6 +16,9 @@ pub struct Clients {
     pub agent_retries: u32,
     /// How long it waits before.
     pub agent_wait: Span,
+    /// How long a client waits for a stream to begin before it hangs up and asks again, as after a
+    /// refusal; `None` for ever. Answers that are not streamed are waited for.
+    pub timeout: Option<Span>,
     /// Whether answers are streamed.
     pub streams: bool,
     /// Whether a budget or a check has prompts counted, where the gateway counts at all.
@@ -24,22 +27,23 @@ pub struct Clients {
     pub tools: u32,
     /// Model groups by the name of a served model, where a group is not called as its model.
     pub groups: BTreeMap<Name, u32>,
-    /// Limits of key and team, by the name of the tenant.
+    /// Limits of key and team, by the name of the tenant, which is a key.
     pub limits: BTreeMap<Name, [Option<u32>; 2]>,
-    /// Limits of tenants that are not named there.
+    /// Limits of tenants that are not named there: each has all of them.
     pub other_limits: [Option<u32>; 2],
     /// What a token costs, for the rows that are lost.
     pub price: TokenPrice,
 }
 
 impl Default for Clients {
-    /// SDKs that stream and honour `retry-after`, agents that give up with them, no budgets and no
-    /// limits.
+    /// SDKs that stream, wait for ever and honour `retry-after`, agents that give up with them, no
+    /// budgets and no limits.
     fn default() -> Self {
         Self {
             honour_retry_after: true,
             agent_retries: 0,
             agent_wait: Span::ZERO,
+            timeout: None,
             streams: true,
             is_counted: false,
             tools: 0,
@@ -61,6 +65,13 @@ pub struct TokenPrice {
 }
 
 impl TokenPrice {
+    /// Of so many USD for a token.
+    #[must_use]
+    pub fn of_usd(input: f64, output: f64) -> Self {
+        let nanos = |usd: f64| (usd * 1e9).round() as u64;
+        Self { input: nanos(input), output: nanos(output) }
+    }
+
     /// What a call bills.
     #[must_use]
     pub fn of(&self, prompt: Tokens, output: Tokens) -> u64 {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::clients::Clients;
+use super::clients::{Clients, TokenPrice};
 use super::{
     Admission, CountCost, CountPlace, Database, Deployment, FrontEnd, GatewayConfig, Group, Limit,
     PgBouncer, Redis, Strategy,
@@ -23,6 +23,9 @@ const SECTION: &str = "gateway";
 pub const CONFIG: &str = "gateway.config";
 /// The key that names a file of variables, and the section of variables.
 pub const ENVIRONMENT: &str = "gateway.environment";
+/// The price of a token of the prompt, and of one of the answer.
+const INPUT_PRICE: &str = "gateway.input_cost_per_token";
+const OUTPUT_PRICE: &str = "gateway.output_cost_per_token";
 /// The section of limits by tenant.
 pub const LIMITS: &str = "gateway.limits";
 /// The options of the command line for these keys, which complaints name.
@@ -30,7 +33,7 @@ pub const OPTIONS: [(&str, &str); 2] =
     [(CONFIG, "--litellm-config"), (ENVIRONMENT, "--litellm-env")];
 
 /// Keys that a config tells as well.
-const TOLD: [&str; 20] = [
+const TOLD: [&str; 22] = [
     "gateway.num_workers",
     "gateway.max_in_flight_requests_per_worker",
     "gateway.max_queued_requests_per_worker",
@@ -51,8 +54,12 @@ const TOLD: [&str; 20] = [
     "gateway.database_connection_pool_limit",
     "gateway.database_connection_timeout",
     "gateway.disable_spend_logs",
+    INPUT_PRICE,
+    OUTPUT_PRICE,
 ];
 
+/// How long the SDKs of OpenAI and Anthropic wait for an answer to begin: ten minutes.
+const SDK_TIMEOUT: Span = Span::from_secs(600);
 /// More pods, workers, slots, keys or connections than anybody has.
 const MANY: u64 = 1_000_000;
 
@@ -96,6 +103,7 @@ impl Gateway {
         reader.counting(config, clients)?;
         reader.limits(config, clients)?;
         reader.clients(clients)?;
+        reader.prices(config, clients)?;
         Ok(Some(gateway))
     }
 
@@ -125,7 +133,10 @@ impl Gateway {
             document.at(CONFIG, Error::new(format!("cannot read {file}: {error}")))
         })?;
         let proxy = litellm::read(&text, &file, &environment)?;
-        let notes = proxy.ignored_note().into_iter().collect();
+        let mut notes: Vec<String> = proxy.ignored_note().into_iter().collect();
+        if let [only] = proxy.gateway.groups.as_slice() {
+            notes.push(format!("calls of every model go to the only model group, `{}`", only.name));
+        }
         let ProxyConfig { gateway, api_bases, aliases, warnings, .. } = proxy;
         let named = u32::try_from(api_bases.len()).unwrap_or(u32::MAX);
         Ok(Self {
@@ -148,6 +159,13 @@ impl Gateway {
     #[must_use]
     pub const fn config(&self) -> &GatewayConfig {
         &self.front.gateway
+    }
+
+    /// Whether it is known what a token is billed with.
+    #[must_use]
+    pub fn has_token_price(&self) -> bool {
+        self.front.clients.price != TokenPrice::default()
+            || self.front.gateway.deployments.iter().any(|one| one.token_price.is_some())
     }
 
     /// The same with another number of pods.
@@ -487,7 +505,19 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Limits of single tenants, and those of all others together.
+    /// What a token is billed with, in place of what a config says.
+    fn prices(&self, config: &mut GatewayConfig, clients: &mut Clients) -> Result<()> {
+        const USD_MAX: f64 = 1.0;
+        let price = |key| self.document.number(key, 0.0, USD_MAX);
+        let (input, output) = (price(INPUT_PRICE)?, price(OUTPUT_PRICE)?);
+        if input.is_some() || output.is_some() {
+            clients.price = TokenPrice::of_usd(input.unwrap_or(0.0), output.unwrap_or(0.0));
+            config.deployments.iter_mut().for_each(|one| one.token_price = None);
+        }
+        Ok(())
+    }
+
+    /// Limits of single tenants, and those that each of all others has.
     fn limits(&self, config: &mut GatewayConfig, clients: &mut Clients) -> Result<()> {
         let prefix = format!("{LIMITS}.");
         let mut by_tenant: BTreeMap<&str, Limit> = BTreeMap::new();
@@ -543,6 +573,8 @@ impl Reader<'_> {
         if let Some(retries) = self.document.whole("client.agent_retries", 0, 100)? {
             clients.agent_retries = retries as u32;
         }
+        let timeout = clients.timeout.insert(SDK_TIMEOUT);
+        self.span("client.timeout_s", 1.0, 1e-3, timeout)?;
         self.span("client.agent_wait_s", 1.0, 0.0, &mut clients.agent_wait)
     }
 }

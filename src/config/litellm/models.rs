@@ -2,6 +2,7 @@
 
 use super::yaml::{Node, Section, Value};
 use super::{Reading, SECTIONS};
+use crate::config::gateway::clients::TokenPrice;
 use crate::config::gateway::{Deployment, Group};
 use crate::diag::{Error, Place, Result, nearest};
 use crate::units::ReplicaId;
@@ -86,6 +87,8 @@ impl Models {
             let own = params.number(key, environment)?;
             Ok(own.or(info.number(key, environment)?).unwrap_or(0.0))
         };
+        let (input, output) = (price("input_cost_per_token")?, price("output_cost_per_token")?);
+        let token_price = TokenPrice::of_usd(input, output);
         self.has_input_limit |= info.get("max_input_tokens").is_some();
         let whole = |key: &str| -> Result<Option<u64>> {
             Ok(params.whole(key, 0, environment)?.map(u64::from))
@@ -96,7 +99,8 @@ impl Models {
             weight: params.number("weight", environment)?,
             rpm: whole("rpm")?,
             tpm: whole("tpm")?,
-            price: price("input_cost_per_token")? + price("output_cost_per_token")?,
+            price: input + output,
+            token_price: (token_price != TokenPrice::default()).then_some(token_price),
         })
     }
 

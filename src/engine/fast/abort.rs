@@ -17,15 +17,22 @@ impl FastEngine {
             self.end_step(now, &mut effects);
             debug_assert!(effects.is_empty(), "something happens in a step that shows nothing");
         }
-        let Some(abort) = self.scheduler.find(request) else { return };
-        if self.running.is_empty() {
-            self.take_back(abort.0);
-            return;
-        }
-        self.aborts.push(abort);
-        if let Some(Due::StepStarts(end)) = self.due {
+        if self.find_and_take_back(request)
+            && let Some(Due::StepStarts(end)) = self.due
+        {
             self.due = Some(Due::StepEnds(end));
         }
+    }
+
+    /// Takes a request back, if it is there: at once if no step runs. Whether one does.
+    pub(super) fn find_and_take_back(&mut self, request: RequestId) -> bool {
+        let Some(abort) = self.scheduler.find(request) else { return false };
+        let runs = !self.running.is_empty();
+        match runs {
+            true => self.aborts.push(abort),
+            false => self.take_back(abort.0),
+        }
+        runs
     }
 
     /// The running step has ended: takes back what was aborted meanwhile.

@@ -12,6 +12,7 @@ use std::collections::BinaryHeap;
 use rustc_hash::FxHashMap;
 
 use crate::engine::batch::Slot;
+use crate::engine::step_time::Reach;
 use crate::units::SegmentId;
 
 /// One member.
@@ -27,8 +28,10 @@ pub(super) struct Member {
     pub(super) finish: u64,
     /// Whether the scheduler knows that end beforehand.
     pub(super) foreseen: bool,
-    /// Whether its context is within the attention window.
+    /// Whether its context is within the attention window, as it is always in chunks.
     within: bool,
+    /// The offset of what windowed layers see of it, while it is.
+    seen: i64,
     /// Whether it is a member now.
     active: bool,
 }
@@ -42,7 +45,7 @@ pub(super) struct LockStep {
     block_size: u64,
     /// What is left of a number after whole blocks, where blocks are a power of two.
     mask: Option<u64>,
-    window: Option<u64>,
+    window: Option<Reach>,
     /// The number of the last scheduling.
     pub(super) tick: u64,
     members: Vec<Member>,
@@ -53,7 +56,7 @@ pub(super) struct LockStep {
     within: u64,
     within_offsets: i64,
     finishing: Agenda,
-    /// When members outgrow the attention window.
+    /// When members outgrow the attention window, or begin another chunk.
     outgrowing: Agenda,
     /// The members that write segments, each of which later lookups may reach.
     pub(super) writers: FxHashMap<SegmentId, Slot>,
@@ -61,7 +64,7 @@ pub(super) struct LockStep {
 }
 
 impl LockStep {
-    pub(super) fn new(block_size: u64, window: Option<u64>) -> Self {
+    pub(super) fn new(block_size: u64, window: Option<Reach>) -> Self {
         Self {
             block_size,
             mask: block_size.is_power_of_two().then(|| block_size - 1),
@@ -111,10 +114,15 @@ impl LockStep {
             && tick <= self.tick
         {
             self.outgrowing.pop();
-            // Whoever is in the slot now may be somebody else.
-            let window = self.window.map_or(0, |window| window as i64);
-            if window - self.members[slot as usize].offset == tick as i64 {
-                self.leave_window(slot);
+            match self.window {
+                // Whoever is in the slot now may be somebody else.
+                Some(Reach::Sliding(window))
+                    if window as i64 - self.members[slot as usize].offset == tick as i64 =>
+                {
+                    self.leave_window(slot);
+                }
+                Some(Reach::Chunked(chunk)) => self.begin_chunk(slot, tick, chunk),
+                Some(Reach::Sliding(_)) | None => {}
             }
         }
     }
@@ -124,7 +132,20 @@ impl LockStep {
         if member.active && member.within {
             member.within = false;
             self.within -= 1;
-            self.within_offsets -= member.offset;
+            self.within_offsets -= member.seen;
+        }
+    }
+
+    /// A member may begin a chunk at this tick: what it sees starts anew.
+    fn begin_chunk(&mut self, slot: Slot, tick: u64, chunk: u64) {
+        let member = &mut self.members[slot as usize];
+        let computed = tick as i64 + member.seen;
+        // Whoever is in the slot now may be somebody else, or have begun it before.
+        if member.active && computed == chunk as i64 {
+            member.seen -= chunk as i64;
+            self.within_offsets -= chunk as i64;
+            self.joined += 1;
+            self.outgrowing.push(Reverse((tick + chunk, self.joined, slot)));
         }
     }
 
@@ -144,9 +165,16 @@ impl LockStep {
         let offset = computed as i64 - self.tick as i64;
         let since = self.tick - 1;
         let finish = since + left;
-        let within = self.window.is_some_and(|window| computed < window);
+        // What windowed layers see of it, and the tokens after which they see something else.
+        let (seen, until) = match self.window {
+            Some(Reach::Sliding(window)) => (computed, window),
+            Some(Reach::Chunked(chunk)) => (computed % chunk, chunk),
+            None => (computed, 0),
+        };
+        let within = seen < until;
+        let first = seen as i64 - self.tick as i64;
         self.members[slot as usize] =
-            Member { offset, since, outputs, finish, foreseen, within, active: true };
+            Member { offset, since, outputs, finish, foreseen, within, seen: first, active: true };
         self.count += 1;
         self.offsets += offset;
         let phase = self.phase(offset);
@@ -156,10 +184,10 @@ impl LockStep {
         if left > 0 {
             self.finishing.push(Reverse((finish, self.joined, slot)));
         }
-        if let Some(window) = self.window.filter(|_| within) {
+        if within {
             self.within += 1;
-            self.within_offsets += offset;
-            self.outgrowing.push(Reverse((self.tick + window - computed, self.joined, slot)));
+            self.within_offsets += first;
+            self.outgrowing.push(Reverse((self.tick + until - seen, self.joined, slot)));
         }
     }
 
@@ -281,9 +309,12 @@ impl LockStep {
     pub(super) fn contexts(&self) -> (u64, u64) {
         let next = self.tick as i64 + 1;
         let all = (self.count as i64 * next + self.offsets) as u64;
-        let Some(window) = self.window else { return (all, all) };
         let within = (self.within as i64 * next + self.within_offsets) as u64;
-        (all, within + (self.count - self.within) * window)
+        match self.window {
+            Some(Reach::Sliding(window)) => (all, within + (self.count - self.within) * window),
+            Some(Reach::Chunked(_)) => (all, within),
+            None => (all, all),
+        }
     }
 
     /// By how much these sums grow from tick to tick.

@@ -6,7 +6,7 @@ use crate::engine::cache::BlockCache;
 use crate::engine::config::Policy;
 use crate::engine::ranks::Rank;
 use crate::engine::request::{Request, StepRun};
-use crate::engine::step_time::{Contexts, Series, Ticks};
+use crate::engine::step_time::{Contexts, Reach, Series, Ticks};
 use crate::stats::Buckets;
 use crate::units::{Span, Time};
 
@@ -59,7 +59,7 @@ impl FastEngine {
 
     /// The chunk that every step prefills, if the batches do nothing else but decode. `None` if
     /// they will not be repeated.
-    fn repeated_rows(&self) -> Option<Option<Chunk>> {
+    pub(super) fn repeated_rows(&self) -> Option<Option<Chunk>> {
         if !self.locked || self.tangled || !self.joining.is_empty() || !self.ending.is_empty() {
             return None;
         }
@@ -151,7 +151,7 @@ impl FastEngine {
     }
 
     /// How many more schedulings decide the same, blocks apart.
-    fn equal_schedulings(&self, chunk: Option<&Chunk>) -> Option<u64> {
+    pub(super) fn equal_schedulings(&self, chunk: Option<&Chunk>) -> Option<u64> {
         let latest = self.lock.tick;
         let mut steps = u64::MAX;
         if let Some(end) = self.lock.next_end() {
@@ -174,15 +174,26 @@ impl FastEngine {
 
     /// How many steps behind the running one each take as much longer than the one before.
     fn equally_priced(&self, chunk: Option<&Chunk>) -> u64 {
-        let (Some(chunk), Some(window)) = (chunk, self.cost.empty_load().window()) else {
+        let (Some(prefill), Some(window)) = (chunk, self.cost.empty_load().window()) else {
             return u64::MAX;
         };
-        // The reach of the running step, as the load counts it.
-        let reach = 2 * chunk.before - chunk.tokens;
-        if reach >= 2 * window {
-            return u64::MAX;
+        match window {
+            Reach::Sliding(window) => {
+                // The reach of the running step, as the load counts it.
+                let reach = 2 * prefill.before - prefill.tokens;
+                if reach >= 2 * window {
+                    return u64::MAX;
+                }
+                (2 * window - reach) / (2 * prefill.tokens)
+            }
+            // Whole chunks of attention take the same wherever they begin.
+            Reach::Chunked(chunk) if prefill.tokens.is_multiple_of(chunk) => u64::MAX,
+            Reach::Chunked(chunk) => {
+                // The running step and those behind it, up to the end of a chunk of attention.
+                let room = chunk - (prefill.before - prefill.tokens) % chunk;
+                (room / prefill.tokens).saturating_sub(1)
+            }
         }
-        (2 * window - reach) / (2 * chunk.tokens)
     }
 
     /// Whether a scheduling with budget left would not admit anybody either, as the queue is. What
@@ -194,7 +205,7 @@ impl FastEngine {
     }
 
     /// As many of the schedulings as there are blocks for.
-    fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
+    pub(super) fn with_blocks(&self, steps: u64, chunk: Option<&Chunk>) -> u64 {
         let free = self.scheduler.kv.free_blocks().0;
         if self.blocks_at_most(steps, chunk) <= free || self.blocks(steps, chunk) <= free {
             return steps;
@@ -245,8 +256,11 @@ impl FastEngine {
             let more = 2 * chunk.tokens * chunk.tokens;
             contexts.half_pairs = more;
             let reach = 2 * chunk.before - chunk.tokens;
-            let window = self.cost.empty_load().window();
-            let bounded = window.is_some_and(|window| reach >= 2 * window);
+            let bounded = match self.cost.empty_load().window() {
+                Some(Reach::Sliding(window)) => reach >= 2 * window,
+                Some(Reach::Chunked(window)) => chunk.tokens.is_multiple_of(window),
+                None => false,
+            };
             contexts.half_pairs_windowed = if bounded { 0 } else { more };
         }
         self.cost.context_ticks(chunk.is_some() && growth > 0, &contexts)

@@ -6,6 +6,7 @@
 
 use super::FastEngine;
 use crate::config::defaults::VllmVersion;
+use crate::config::geometry::WindowKind;
 use crate::config::precision::{KvDtype, WeightPrecision};
 use crate::config::{gpus, models};
 use crate::engine::cache::BlockCache;
@@ -51,10 +52,13 @@ impl Dice {
     }
 }
 
-fn cost(dice: &mut Dice) -> StepCost {
-    // The second has layers with a window of 128 tokens.
+fn cost(dice: &mut Dice, chunked: bool) -> StepCost {
+    // The second has layers with a window of 128 tokens, sliding or in chunks.
     let name = ["Llama-3.1-8B", "gpt-oss-20b"][dice.between(0, 1) as usize];
-    let model = models::find(name).unwrap();
+    let mut model = models::find(name).unwrap();
+    if let Some(window) = model.window.as_mut().filter(|_| chunked) {
+        window.kind = WindowKind::Chunked;
+    }
     let weights = if name == "gpt-oss-20b" { WeightPrecision::Mxfp4 } else { WeightPrecision::Fp8 };
     StepCost::new(&StepSetup {
         model: &model,
@@ -290,13 +294,15 @@ enum Beside {
     Nothing,
     LookUps,
     Aborts,
+    /// Nothing either, and attention in chunks.
+    Chunks,
 }
 
 /// Gives a random workload to both engines; how much of it went in lock step and was skipped.
 fn play(seed: u64, beside: Beside) -> Result<[u64; 4], String> {
     let mut dice = Dice(seed);
     let config = config(&mut dice);
-    let cost = cost(&mut dice);
+    let cost = cost(&mut dice, beside == Beside::Chunks);
     let mut pair = Pair {
         plain: PlainEngine::new(config.clone(), cost.clone()),
         fast: FastEngine::new(config.clone(), cost),
@@ -356,7 +362,7 @@ fn play(seed: u64, beside: Beside) -> Result<[u64; 4], String> {
     Ok(pair.counts())
 }
 
-fn variable(name: &str, otherwise: u64) -> u64 {
+pub(in crate::engine) fn variable(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
@@ -385,6 +391,13 @@ fn play_all(beside: Beside) -> [u64; 4] {
 #[test]
 fn the_fast_engine_does_what_the_plain_one_does() {
     let [skipped, locked, ..] = play_all(Beside::Nothing);
+    assert!(skipped > 300 && locked > 3_000, "{skipped} skips, {locked} events in lock step");
+}
+
+/// Layers that see the tokens since the last multiple of 128, of contexts across many of them.
+#[test]
+fn the_fast_engine_prices_chunked_attention_as_the_plain_one_does() {
+    let [skipped, locked, ..] = play_all(Beside::Chunks);
     assert!(skipped > 300 && locked > 3_000, "{skipped} skips, {locked} events in lock step");
 }
 

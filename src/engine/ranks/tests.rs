@@ -8,7 +8,7 @@ use crate::config::precision::{KvDtype, WeightPrecision};
 use crate::config::{gpus, models};
 use crate::engine::config::EngineConfig;
 use crate::engine::fast::FastEngine;
-use crate::engine::fast::tests::{Asked, Dice, Told, config, key};
+use crate::engine::fast::tests::{Asked, Dice, Told, config, key, variable};
 use crate::engine::plain::PlainEngine;
 use crate::engine::request::{Effect, Request};
 use crate::engine::step_time::{StepCost, StepSetup};
@@ -37,17 +37,20 @@ struct Watched<E> {
     engine: E,
     told: Told,
     effects: Vec<Effect>,
+    /// How often it was asked to go on.
+    advances: u64,
 }
 
 impl<E: Engine> Watched<E> {
     fn new(engine: E) -> Self {
-        Self { engine, told: Told::default(), effects: Vec::new() }
+        Self { engine, told: Told::default(), effects: Vec::new(), advances: 0 }
     }
 
     /// Lets it do everything before this instant and phase. False once it is stuck.
     fn run_until(&mut self, until: (Time, u8)) -> bool {
         while let Some(at) = self.engine.due().map(key).filter(|at| *at < until) {
             self.engine.advance(at.0, &mut self.effects);
+            self.advances += 1;
             self.told.add(at.0, &mut self.engine, &mut self.effects);
             if self.engine.stuck().is_some() {
                 return false;
@@ -87,8 +90,8 @@ fn play<E: Engine>(engine: E, arrivals: &[(Time, Request)]) -> Option<Watched<E>
 #[test]
 fn both_kinds_of_rank_do_the_same() {
     let (two, eight) = (cost("Qwen3-30B-A3B", 2), cost("Qwen3-30B-A3B", 8));
-    let (mut played, mut preempted) = (0, 0);
-    for seed in 0..CASES {
+    let (mut played, mut preempted, mut advances) = (0, 0, (0, 0));
+    for seed in 0..variable("TONNAGE_CASES", CASES) {
         let mut dice = Dice(seed);
         let config = config(&mut dice);
         let cost = if dice.percent(50) { &two } else { &eight };
@@ -102,8 +105,115 @@ fn both_kinds_of_rank_do_the_same() {
         conserves(&plain, &arrivals);
         played += 1;
         preempted += plain.engine.metrics().num_preemptions;
+        advances = (advances.0 + plain.advances, advances.1 + fast.advances);
     }
     assert!(played > CASES / 2 && preempted > 100, "{played} played, {preempted} preempted");
+    assert!(10 * advances.1 < 7 * advances.0, "{advances:?}: steps are skipped");
+}
+
+/// Requests are taken back at any time: while they wait, run, are in a step, at the very instant at
+/// which they come, or when they have ended.
+#[test]
+fn both_kinds_of_rank_take_back_the_same() {
+    let (two, eight) = (cost("Qwen3-30B-A3B", 2), cost("Qwen3-30B-A3B", 8));
+    let mut sums = TakenBack::default();
+    for seed in 0..2 * variable("TONNAGE_CASES", CASES) {
+        let mut dice = Dice(seed);
+        let config = config(&mut dice);
+        let cost = if dice.percent(50) { &two } else { &eight };
+        let mut plain = Watched::new(RankGroup::new(&config, cost, PlainEngine::new));
+        let mut fast = Watched::new(RankGroup::new(&config, cost, FastEngine::new));
+        let stuck = play_with_aborts(&mut dice, &config, &mut plain, &mut fast, &mut sums);
+        assert_eq!(plain.engine.stuck(), fast.engine.stuck(), "seed {seed}");
+        if stuck {
+            continue;
+        }
+        assert_eq!(plain.told.parting(&fast.told), None, "seed {seed}");
+        assert_eq!(plain.engine.metrics(), fast.engine.metrics(), "seed {seed}");
+        let metrics = plain.engine.metrics();
+        assert_eq!((metrics.num_requests_running, metrics.num_requests_waiting), (0, 0));
+        assert_eq!(metrics.kv_cache_usage_perc, 0.0, "seed {seed}: blocks are lost");
+        sums.played += 1;
+    }
+    let TakenBack { played, in_step, between, waiting, at_once } = sums;
+    let places = [in_step, between, waiting, at_once];
+    assert!(played > CASES && places.iter().all(|count| *count > 100), "{sums:?}");
+}
+
+/// How many requests were taken back, and where they were then.
+#[derive(Debug, Default)]
+struct TakenBack {
+    played: u64,
+    in_step: u64,
+    /// In the running list, while no step runs.
+    between: u64,
+    waiting: u64,
+    /// At the instant at which they came.
+    at_once: u64,
+}
+
+/// Gives both groups the same requests, and takes back the same. True if they got stuck.
+fn play_with_aborts(
+    dice: &mut Dice,
+    config: &EngineConfig,
+    plain: &mut Watched<RankGroup<PlainEngine>>,
+    fast: &mut Watched<RankGroup<FastEngine>>,
+    sums: &mut TakenBack,
+) -> bool {
+    let mut asked = Asked { requests: Vec::new(), segments: 0, stops: 50 };
+    let pause_us = [0, 3_000, 60_000, 900_000][dice.between(0, 3) as usize];
+    let (mut now, mut came, mut gone) = (Time::ZERO, Vec::new(), Vec::new());
+    for _ in 0..dice.between(1, 60) {
+        // At the very instant of a step's end, or at any time.
+        now = match plain.engine.due() {
+            Some(due) if dice.percent(25) => now.max(key(due).0),
+            _ if dice.percent(40) => now,
+            _ => now + Span(dice.between(0, 1_000 * pause_us)),
+        };
+        if [plain.run_until((now, 1)), fast.run_until((now, 1))].contains(&false) {
+            return true;
+        }
+        if dice.percent(60) || came.is_empty() {
+            let request = asked.next(dice, config);
+            came.push(now);
+            plain.engine.submit(now, request.clone());
+            fast.engine.submit(now, request);
+        }
+        while dice.percent(50) {
+            let last = came.len() as u64 - 1;
+            let first = if dice.percent(80) { last.saturating_sub(4) } else { 0 };
+            let index = dice.between(first, last) as usize;
+            let request = RequestId::from_index(index);
+            let mut ranks = plain.engine.ranks.iter();
+            let there = ranks.any(|rank| rank.unfinished().any(|(id, _)| id == request));
+            let before = plain.engine.occupancy();
+            plain.engine.abort(now, request);
+            fast.engine.abort(now, request);
+            gone.push((request, plain.told.effects.len()));
+            let after = plain.engine.occupancy();
+            assert_eq!(after, fast.engine.occupancy(), "what is left of {index}");
+            sums.in_step += u64::from(there && after == before);
+            sums.between += u64::from(after.running < before.running);
+            sums.waiting += u64::from(after.waiting < before.waiting);
+            sums.at_once += u64::from(there && came[index] == now);
+        }
+    }
+    let stuck = [plain.run_until((Time::MAX, 0)), fast.run_until((Time::MAX, 0))].contains(&false);
+    for (request, told) in gone {
+        let later = &plain.told.effects[told..];
+        assert!(!later.iter().any(|(_, effect)| names(effect, request)), "{request:?} lives on");
+    }
+    stuck
+}
+
+fn names(effect: &Effect, wanted: RequestId) -> bool {
+    match *effect {
+        Effect::Admitted { request, .. }
+        | Effect::Preempted { request, .. }
+        | Effect::FirstToken { request }
+        | Effect::Finished { request, .. } => request == wanted,
+        Effect::StepStarted(_) => false,
+    }
 }
 
 /// Every request is admitted once, gives its first token and its whole answer, and leaves nothing.

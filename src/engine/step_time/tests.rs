@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::geometry::{Window, WindowKind};
 use crate::config::{gpus, models};
 use crate::units::Span;
 use WeightPrecision::{Bits16, Fp8, Int4, Mxfp4, Nvfp4};
@@ -227,11 +228,13 @@ const CASES: [(&str, &str, u32, WeightPrecision, KvDtype); 7] = [
 /// every multiplication once at the full rate.
 fn data_sheet_ms(setup: &StepSetup, decodes: &[u64], tokens: u64) -> f64 {
     let StepSetup { model, gpu, tp, weights, kv_dtype, .. } = *setup;
-    let window = model.window.map_or(u64::MAX, |window| window.tokens);
-    let read: u64 = decodes
-        .iter()
-        .map(|&c| c * model.full_layers() + c.min(window) * model.windowed_layers())
-        .sum();
+    let seen = |context: u64| match model.window {
+        None => context,
+        Some(Window { kind: WindowKind::Sliding, tokens, .. }) => context.min(tokens),
+        Some(Window { kind: WindowKind::Chunked, tokens, .. }) => (context - 1) % tokens + 1,
+    };
+    let read: u64 =
+        decodes.iter().map(|&c| c * model.full_layers() + seen(c) * model.windowed_layers()).sum();
     let common = model.common_params() as f64;
     let output_layer = (model.vocab * model.hidden) as f64;
     // Even a single token passes through k experts a layer.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{BasePlan, CallPlan, ContextPlan, Counts, Names, SessionPlan, Then};
+use super::{BasePlan, CallPlan, Class, ContextPlan, Counts, Link, Names, SessionPlan};
 use crate::observe::records::Place;
 use crate::trace::record::{AfterEvent, Base, Call, Name, Session, SharedContext, Status};
 use crate::units::{Span, Tokens};
@@ -36,7 +36,7 @@ pub struct Planner {
     model_of: Vec<u32>,
     new_contexts: Vec<ContextPlan>,
     /// Who waits for whom, in the order in which it is told: the calls waited for and who waits.
-    waits: Vec<(u32, Then)>,
+    waits: Vec<(u32, Link)>,
     /// Turns of the session at hand by their numbers in the trace, in ascending order, with the
     /// calls of each.
     turns: Vec<(u32, u32)>,
@@ -93,13 +93,13 @@ impl Planner {
         self.calls(session, &mut plan);
         let first = session.calls.first();
         plan.at = first.map_or(Span::ZERO, |call| call.at.saturating_sub(call.gap));
-        for (call, recorded) in plan.calls.iter_mut().zip(&session.calls) {
-            call.offset = recorded.at.saturating_sub(plan.at);
-        }
+        let offset = |call: &Call| call.at.saturating_sub(plan.at);
+        plan.offsets = session.calls.iter().map(offset).collect();
         let at_once = session.calls.iter().filter(|call| call.after.is_empty());
         plan.lead = at_once.map(|call| call.gap).min().unwrap_or_default();
         self.link(&mut plan);
         self.mark_where_it_goes_on(&mut plan.calls);
+        plan.classes.shrink_to_fit();
         let names = Names {
             models: self.models.take_new(),
             tenants: self.tenants.take_new(),
@@ -113,6 +113,7 @@ impl Planner {
     fn calls(&mut self, session: &Session, plan: &mut SessionPlan) {
         self.lanes.begin();
         self.count_turns(session);
+        plan.after.reserve_exact(session.calls.iter().map(|call| call.after.len()).sum());
         plan.turn_calls = self.turns.iter().map(|(_, calls)| *calls).collect();
         let mut models: Vec<u32> = Vec::new();
         let mut last: Option<(&Call, u32)> = None;
@@ -122,20 +123,21 @@ impl Planner {
                 _ => self.turns.partition_point(|(turn, _)| *turn < call.turn) as u32,
             };
             let place = self.lanes.place(call);
-            let ready = self.call(call, last.map(|(call, _)| call), plan, turn, place);
-            if ready.model > 0 && !models.contains(&ready.model) {
-                models.push(ready.model);
+            let (ready, of) = self.call(call, last.map(|(call, _)| call), plan, turn, place);
+            if of.model > 0 && !models.contains(&of.model) {
+                models.push(of.model);
             }
+            let class = class(&mut plan.classes, of);
             for after in &call.after {
                 let on_dispatch = after.event == AfterEvent::Dispatched;
-                self.waits.push((after.call, Then { call: number, on_dispatch }));
+                self.waits.push((after.call, Link::new(number, on_dispatch)));
+                plan.after.push(Link::new(after.call, on_dispatch));
             }
-            plan.after.extend(&call.after);
             let failed = call.status == Status::Failed;
             let duration = call.seen_duration.unwrap_or_default();
             plan.failures.extend(failed.then_some((number, duration)));
             let after_until = plan.after.len() as u32;
-            plan.calls.push(CallPlan { after_until, ..ready });
+            plan.calls.push(CallPlan { after_until, class, ..ready });
             last = Some((call, turn));
         }
         // A call writes at most two segments, and a model that is not the first has its own.
@@ -149,20 +151,20 @@ impl Planner {
         plan: &SessionPlan,
         turn: u32,
         place: Place,
-    ) -> CallPlan {
+    ) -> (CallPlan, Class) {
         let failed = call.status == Status::Failed;
         self.counts.empty_outputs += u64::from(!failed && call.output_tokens == Tokens::ZERO);
         self.counts.empty_prompts += u64::from(!failed && call.prompt_tokens == Tokens::ZERO);
         self.counts.failures_without_duration += u64::from(failed && call.seen_duration.is_none());
-        let last = before.zip(plan.calls.last());
+        let last = before.zip(plan.calls.last().map(|last| &plan.classes[last.class as usize]));
         // Names of calls in a row are nearly always the same text, and the same copy of it.
-        let same = |name: fn(&Call) -> &Name, number: fn(&CallPlan) -> u32| {
-            let (before, plan) = last?;
-            Arc::ptr_eq(name(before), name(call)).then(|| number(plan))
+        let same = |name: fn(&Call) -> &Name, number: fn(&Class) -> u32| {
+            let (before, class) = last?;
+            Arc::ptr_eq(name(before), name(call)).then(|| number(class))
         };
-        let model = same(|call| &call.model, |plan| plan.model);
-        let tenant = same(|call| &call.tenant, |plan| plan.tenant);
-        let profile = same(|call| &call.profile, |plan| plan.profile);
+        let model = same(|call| &call.model, |class| class.model);
+        let tenant = same(|call| &call.tenant, |class| class.tenant);
+        let profile = same(|call| &call.profile, |class| class.profile);
         let model = model.unwrap_or_else(|| self.model(&call.model));
         let base = match &call.base {
             Base::None => BasePlan::None,
@@ -170,30 +172,33 @@ impl Planner {
             Base::Shared(name) => BasePlan::Context(self.contexts[name]),
         };
         let switches = match base {
-            BasePlan::Call(base) => plan.calls[base as usize].model != model,
+            BasePlan::Call(base) => plan.class(base).model != model,
             _ => false,
         };
-        CallPlan {
-            gap: call.gap,
-            offset: Span::ZERO,
-            kept: small(call.kept_tokens),
-            goes_on: 0,
-            prompt: small(call.prompt_tokens.max(Tokens(1))),
-            output: small(call.output_tokens.max(Tokens(1))),
-            base,
-            continued_by: 0,
-            turn,
+        let class = Class {
             lane: call.lane,
             tenant: tenant.unwrap_or_else(|| self.tenants.of(&call.tenant)),
             profile: profile.unwrap_or_else(|| self.profiles.of(&call.profile)),
             model,
             priority: call.priority,
-            after_until: 0,
-            then_until: 0,
             place: if switches { place.and(Place::MODEL_SWITCH) } else { place },
             finish: call.finish,
             failed,
-        }
+        };
+        let ready = CallPlan {
+            gap: call.gap,
+            kept: small(call.kept_tokens),
+            goes_on: 0,
+            prompt: small(call.prompt_tokens.max(Tokens(1))),
+            output: small(call.output_tokens.max(Tokens(1))),
+            base: base.packed(),
+            continued_by: 0,
+            turn,
+            class: 0,
+            after_until: 0,
+            then_until: 0,
+        };
+        (ready, class)
     }
 
     fn count_turns(&mut self, session: &Session) {
@@ -216,7 +221,7 @@ impl Planner {
         self.followers.resize(calls.len(), (1, 0));
         // A call's base stands before it.
         for call in (0..calls.len()).rev() {
-            let BasePlan::Call(base) = calls[call].base else { continue };
+            let BasePlan::Call(base) = calls[call].base() else { continue };
             let base = base as usize;
             let behind = self.followers[call].0;
             let (followers, most) = &mut self.followers[base];
@@ -241,7 +246,7 @@ impl Planner {
 
     /// Tells every call who waits for it: first those that wait for its dispatch, in order.
     fn link(&mut self, plan: &mut SessionPlan) {
-        self.waits.sort_by_key(|(call, then)| (*call, !then.on_dispatch));
+        self.waits.sort_by_key(|(call, then)| (*call, !then.on_dispatch()));
         let mut waits = self.waits.drain(..).peekable();
         plan.then.reserve_exact(waits.len());
         for (number, call) in (0u32..).zip(&mut plan.calls) {
@@ -251,6 +256,18 @@ impl Planner {
             call.then_until = plan.then.len() as u32;
         }
     }
+}
+
+/// The number of a class among those of a session, of which the last ones are looked through.
+fn class(classes: &mut Vec<Class>, of: Class) -> u32 {
+    const LAST: usize = 8;
+    let from = classes.len().saturating_sub(LAST);
+    let found = classes[from..].iter().position(|class| *class == of);
+    let place = found.map_or(classes.len(), |place| from + place);
+    if place == classes.len() {
+        classes.push(of);
+    }
+    place as u32
 }
 
 /// Counts of tokens in a trace are at most [`crate::trace::check::TOKENS_MAX`].

@@ -22,8 +22,8 @@ fn a_call_that_always_fails_is_sent_three_times() {
     rig.arrive(Time::ZERO, call(1));
     rig.play(Time::MAX);
     assert_eq!((rig.sent.len(), statuses(&rig)), (3, vec![503]));
-    let metrics = rig.gateway.metrics();
-    assert_eq!((metrics.attempts, metrics.retries, metrics.failed), (3, 2, 1));
+    let counts = rig.gateway.metrics().counts;
+    assert_eq!((counts.attempts, counts.retried, counts.failed), (3, 2, 1));
     // Another deployment is healthy, so nothing is waited for.
     assert_eq!(rig.log.last().unwrap().0, secs(0.3));
 }
@@ -73,7 +73,7 @@ fn a_busy_deployment_is_left_alone_for_five_seconds() {
     assert_eq!(rig.answered(), 120, "each failure is tried again on the other");
     let to_busy = rig.sent.iter().filter(|(_, replica)| replica.0 == 0).count();
     assert!((2..=4).contains(&to_busy), "once in five seconds of twelve: {to_busy}");
-    assert_eq!(rig.gateway.metrics().cooldowns, to_busy as u64);
+    assert_eq!(rig.gateway.metrics().counts.cooldowns, to_busy as u64);
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn a_dead_replica_is_never_left_alone() {
         rig.arrive(secs(f64::from(index) * 0.1), call(1));
     }
     rig.play(Time::MAX);
-    assert_eq!(rig.gateway.metrics().cooldowns, 0);
+    assert_eq!(rig.gateway.metrics().counts.cooldowns, 0);
     // Three attempts at even odds.
-    let failed = rig.gateway.metrics().failed;
+    let failed = rig.gateway.metrics().counts.failed;
     assert!((30..70).contains(&failed), "an eighth of 400: {failed}");
 }
 
@@ -126,7 +126,7 @@ fn other_groups_are_tried_in_order_each_with_its_tries() {
     rig.play(Time::MAX);
     let replicas: Vec<u32> = rig.sent.iter().map(|(_, replica)| replica.0).collect();
     assert_eq!(replicas[3..], [5, 5, 5, 6]);
-    assert_eq!((rig.answered(), rig.gateway.metrics().fallbacks), (1, 2));
+    assert_eq!((rig.answered(), rig.gateway.metrics().counts.fallbacks), (1, 2));
     rig.arrive(secs(100.0), call(1));
     rig.play(Time::MAX);
     assert_eq!(rig.sent[8].1, ReplicaId(6), "a long prompt goes by its own list");
@@ -147,7 +147,7 @@ fn a_hung_connection_holds_its_slot_for_6000_seconds() {
     rig.play(Time::MAX);
     assert_eq!(rig.refused(Reason::QueueTimeout), 1);
     assert_eq!(rig.refused(Reason::Upstream(Failure::Timeout)), 1);
-    assert_eq!((rig.answered(), rig.gateway.metrics().timeouts), (1, 1));
+    assert_eq!((rig.answered(), rig.gateway.metrics().counts.timeouts), (1, 1));
     assert!(matches!(rig.log[2], (at, Effect::Abandon { .. }) if at == secs(6_000.0)));
 }
 
@@ -159,7 +159,7 @@ fn a_stream_is_alive_from_its_first_token_on_and_is_not_tried_again() {
     rig.play(secs(5.0));
     rig.gateway.first_token(secs(5.0), CallId(0));
     rig.play(secs(50_000.0));
-    assert_eq!(rig.gateway.metrics().timeouts, 0);
+    assert_eq!(rig.gateway.metrics().counts.timeouts, 0);
     rig.gateway.stalled(secs(50_000.0), CallId(0));
     rig.play(Time::MAX);
     assert_eq!(rig.log.last().unwrap().0, secs(56_000.0));
@@ -200,7 +200,7 @@ fn hasty_clients_multiply_rejections() {
             let seen: Vec<_> = rig.log.iter().filter(refused).copied().collect();
             let Some(&(at, Effect::Refused { status, retry_after, .. })) = seen.get(refusals)
             else {
-                return rig.gateway.metrics().offered;
+                return rig.gateway.metrics().counts.offered;
             };
             refusals += 1;
             if let Some(wait) = sdk.wait(status, refusals as u32, retry_after, 1, 1) {

@@ -8,6 +8,7 @@ use crate::config::gateway::{
     Strategy as Routed,
 };
 use crate::gateway::breaker::Health;
+use crate::gateway::effect::Limited;
 
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -84,7 +85,8 @@ fn play(config: &GatewayConfig, deeds: &[Deed]) -> Rig {
         let mut effects = Vec::new();
         match *deed {
             Deed::Arrive(session, tokens, streams) => {
-                let limits = [(session % 3 == 0).then_some(0), None];
+                let limits =
+                    [(session % 3 == 0).then_some(Limited { limit: 0, holder: session % 2 }), None];
                 let prompt = Tokens(u64::from(tokens));
                 rig.arrive(
                     now,
@@ -129,7 +131,7 @@ proptest! {
         prop_assert!(ends.values().all(|ends| *ends == 1), "a call ended twice");
         let status = rig.gateway.status(secs(3_000.0));
         prop_assert_eq!((status.in_flight, status.queued), (0, 0));
-        prop_assert_eq!(rig.gateway.metrics().attempts, rig.sent.len() as u64);
+        prop_assert_eq!(rig.gateway.metrics().counts.attempts, rig.sent.len() as u64);
         prop_assert!(rig.running.is_empty(), "an attempt is still running");
         prop_assert_eq!(rig.gateway.queries.len(), 0);
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::gateway::{Auth, Balancer, Database, Limit, Redis, Spend};
 use crate::gateway::breaker::Health;
+use crate::gateway::effect::Limited;
 use crate::units::Bytes;
 
 /// Three pods of four workers, taking turns, behind a key of 100 requests a minute.
@@ -18,7 +19,7 @@ fn limited(redis: Option<Redis>) -> GatewayConfig {
 }
 
 fn with_key() -> CallSpec {
-    CallSpec { limits: [Some(0), None], ..call(1) }
+    CallSpec { limits: [Some(Limited { limit: 0, holder: 0 }), None], ..call(1) }
 }
 
 /// Requests of the key that are let through, of 2,400 within the minute after `from`.
@@ -35,7 +36,7 @@ fn allowed(rig: &mut Rig, from: f64) -> usize {
 fn a_limit_of_100_is_one_of_1200_without_redis() {
     let mut rig = Rig::new(limited(None), after(0.01));
     assert_eq!(allowed(&mut rig, 0.0), 1_200);
-    assert_eq!(rig.gateway.metrics().rate_limited, 1_200);
+    assert_eq!(rig.gateway.metrics().counts.rate_limited, 1_200);
     let mut rig = Rig::new(limited(Some(Redis::default())), after(0.01));
     assert_eq!(allowed(&mut rig, 0.0), 100);
 }
@@ -46,8 +47,8 @@ fn a_redis_outage_loses_global_limits_without_a_word() {
     assert_eq!(allowed(&mut rig, 0.0), 100);
     rig.gateway.set_redis(Health::Refuses);
     assert_eq!(allowed(&mut rig, 100.0), 1_200);
-    let status = rig.gateway.status(secs(200.0));
-    assert_eq!((status.breakers_opened, status.redis_stood_in), (12, 2_400));
+    let counts = rig.gateway.counts();
+    assert_eq!((counts.breakers_opened, counts.redis_stood_in), (12, 2_400));
     assert_eq!(rig.refused(Reason::RateLimit), 2_300 + 1_200, "no error of another kind");
     // Breakers that opened at 100 s rest until 160 s; after that the limit is one again.
     rig.gateway.set_redis(Health::Up);
@@ -79,7 +80,8 @@ fn a_key_is_looked_up_once_a_minute() {
     }
     rig.play(secs(200.0));
     let metrics = rig.gateway.metrics();
-    assert_eq!(metrics.key_queries, 3);
+    let counts = metrics.counts;
+    assert_eq!(counts.key_queries, 3);
     assert_eq!(metrics.overhead.quantile(1.0).map(|ns| (ns / 1e6).round()), Some(3.0));
     assert_eq!(rig.gateway.status(secs(200.0)).connections_max, 1);
 }
@@ -120,12 +122,12 @@ fn rows_reach_a_database_that_keeps_up() {
         rig.arrive(secs(f64::from(index) * 0.01), call(1));
     }
     rig.play(secs(60.0));
-    let status = rig.gateway.status(secs(60.0));
+    let (counts, status) = (rig.gateway.counts(), rig.gateway.status(secs(60.0)));
     assert_eq!(
-        (status.spend_written.rows, status.spend_lost.rows, status.spend_rows),
+        (counts.spend_rows_written, counts.spend_rows_lost, status.spend_rows),
         (1_000, 0, 0)
     );
-    assert_eq!(status.spend_written.nano_cost, 1_000_000_000, "one unit of the currency");
+    assert_eq!(counts.spend_nanos_written, 1_000_000_000, "one unit of the currency");
 }
 
 /// A database a thousand times slower takes 8.1 s for a statement of 31 rows, which are 2 MB: four
@@ -146,11 +148,12 @@ fn a_slow_database_loses_rows_and_money_without_an_error() {
     rig.play(secs(91.5));
     let status = rig.gateway.status(secs(91.5));
     assert_eq!(status.spend_bytes_max, Bytes(64_000_000), "a thousand rows of 64,000 bytes");
-    let all = status.spend_written.rows + status.spend_lost.rows + status.spend_rows;
+    let counts = rig.gateway.counts();
+    let lost = counts.spend_rows_lost;
+    let all = counts.spend_rows_written + lost + status.spend_rows;
     assert!((9_001 - 31..=9_001).contains(&all), "but for one statement of 2 MB: {all}");
-    let lost = status.spend_lost;
-    assert!((7_600..7_700).contains(&lost.rows), "{lost:?}");
-    assert_eq!(lost.nano_cost, lost.rows * 1_000_000);
+    assert!((7_600..7_700).contains(&lost), "{lost}");
+    assert_eq!(counts.spend_nanos_lost, lost * 1_000_000);
     let told: u64 = rig
         .log
         .iter()
@@ -159,7 +162,7 @@ fn a_slow_database_loses_rows_and_money_without_an_error() {
             _ => 0,
         })
         .sum();
-    assert_eq!(told, lost.rows);
+    assert_eq!(told, lost);
     assert_eq!(rig.answered(), 9_001, "no client is told");
 }
 
@@ -174,5 +177,5 @@ fn a_drained_pod_writes_its_rows_first() {
     assert!(effects.is_empty());
     rig.play(secs(0.6));
     assert_eq!(rig.log.last().unwrap().1, Effect::PodStopped { pod: 0 });
-    assert_eq!(rig.gateway.status(secs(0.6)).spend_written.rows, 1);
+    assert_eq!(rig.gateway.counts().spend_rows_written, 1);
 }

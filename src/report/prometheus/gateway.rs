@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::observe::gateway::{GatewayCounts, GatewayUse};
+use crate::fleet::GatewayUse;
+use crate::gateway::metrics::GatewayCounts;
 use crate::stats::LogHistogram;
 use crate::units::Span;
 
@@ -29,24 +30,26 @@ const LITELLM: [Counter; 4] = [
 ];
 
 /// Those that it has not, or under `/health/backlog` only.
-const OWN: [Counter; 18] = [
+const OWN: [Counter; 20] = [
     ("admitted", "Requests that got a slot.", |counts| counts.admitted),
     ("queued", "Of these, after a wait.", |counts| counts.queued),
     ("rejected", "Requests that got none.", |counts| counts.rejected),
     ("no_worker", "Requests that found no pod.", |counts| counts.no_worker),
     ("rate_limited", "Requests beyond the limits of a tenant.", |counts| counts.rate_limited),
     ("database_errors", "Requests whose key was not found out.", |counts| counts.database_errors),
-    ("retried", "Tries after a failure.", |counts| counts.retries),
+    ("retried", "Tries after a failure.", |counts| counts.retried),
     ("fallbacks", "Other groups tried.", |counts| counts.fallbacks),
     ("timeouts", "Attempts that ran into the timeout.", |counts| counts.timeouts),
+    ("hung_up", "Requests whose client hung up.", |counts| counts.hung_up),
+    ("forgotten", "Requests that ended so.", |counts| counts.forgotten),
     ("token_counts", "Counts of tokens.", |counts| counts.token_counts),
     ("pin_hits", "Requests whose pin was found.", |counts| counts.pin_hits),
     ("pin_misses", "Requests without one.", |counts| counts.pin_misses),
     ("evicted_pins", "Pins that went before their time.", |counts| counts.evicted_pins),
     ("key_queries", "Keys looked up.", |counts| counts.key_queries),
     ("connections_refused", "Connections that were refused.", |counts| counts.connections_refused),
-    ("spend_rows_written", "Spend rows written.", |counts| counts.rows_written),
-    ("spend_rows_lost", "Spend rows lost.", |counts| counts.rows_lost),
+    ("spend_rows_written", "Spend rows written.", |counts| counts.spend_rows_written),
+    ("spend_rows_lost", "Spend rows lost.", |counts| counts.spend_rows_lost),
     ("redis_stood_in", "Redis operations done without it.", |counts| counts.redis_stood_in),
 ];
 

@@ -48,8 +48,8 @@ pub(super) fn check_target(scenario: &Scenario, slo: &Slo) -> Result<()> {
 pub(super) fn check_homes(scenario: &Scenario, workload: &Workload) -> Result<()> {
     let mut homes = Homes::new(&scenario.pools);
     for session in &workload.sessions {
-        for (number, call) in (0..).zip(&session.calls) {
-            if homes.of(call, &workload.names).is_none() {
+        for number in 0..session.calls.len() as u32 {
+            if homes.of(session.class(number), &workload.names).is_none() {
                 let call = HomelessCall::new(session, number, &workload.names);
                 return Err(homeless(scenario, &call));
             }
@@ -89,9 +89,11 @@ impl Case {
             setup,
             workload: Arc::clone(&self.workload),
             notes: self.notes.clone(),
+            warnings: self.warnings.clone(),
             targets: self.targets.clone(),
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),
+            threads: self.threads,
         })
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Case, OPEN_LOOP, check_models, pools, read_targets};
+use super::{Case, OPEN_LOOP, check_groups, check_models, pools, read_targets};
 use crate::config::autoscale::Scaling;
 use crate::config::router::{RouterKind, Routing};
 use crate::config::scenario::{Client, Load, LoadKind, Scenario};
@@ -75,17 +75,21 @@ impl Case {
         check_models(&scenario, calls.map(|call| &*call.model).collect())?;
         pools::check_names(&scenario, &self.workload.names)?;
         pools::check_homes(&scenario, &self.workload)?;
+        let warnings = check_groups(&scenario, self.workload.asked_models())?;
+        let warnings = warnings.into_iter().collect();
         let setup = Setup { every_step: self.setup.every_step, ..Setup::of(&scenario)? };
         let of_trace = self.notes.iter().filter(|note| *note != OPEN_LOOP).cloned();
         let open_loop = scenario.open_loop.then(|| OPEN_LOOP.to_owned());
         Ok(Self {
             notes: of_trace.chain(open_loop).collect(),
+            warnings,
             workload: Arc::clone(&self.workload),
             alone: self.kinds.alone(&setup, &self.workload),
             kinds: self.kinds.clone(),
             scenario,
             setup,
             targets,
+            threads: self.threads,
         })
     }
 
@@ -97,10 +101,12 @@ impl Case {
             scenario: self.scenario.clone(),
             workload: Arc::clone(&self.workload),
             notes: self.notes.clone(),
+            warnings: self.warnings.clone(),
             targets: self.targets.clone(),
             alone: self.kinds.alone(&setup, &self.workload),
             kinds: self.kinds.clone(),
             setup,
+            threads: self.threads,
         }
     }
 
@@ -113,10 +119,12 @@ impl Case {
             scenario,
             workload: Arc::clone(&self.workload),
             notes: self.notes.clone(),
+            warnings: self.warnings.clone(),
             targets: self.targets.clone(),
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),
             setup: self.setup.clone(),
+            threads: self.threads,
         }
     }
 

@@ -174,29 +174,30 @@ pub(super) fn preemptions(tally: &Tally) -> Preemptions {
     }
 }
 
-pub(super) fn kv_use(run: &Run<Tally>, scenario: &Scenario) -> KvUse {
+pub(super) fn kv_use(run: &Run<Tally>, scenario: &Scenario, held: &Held) -> KvUse {
     let blocks = scenario.serving.usable_blocks().0;
     let mut all = TimeWeighted::new(blocks.max(1));
     run.replicas.iter().for_each(|replica| all.absorb(&replica.kv_blocks));
     let share = |level: Option<u64>| level.unwrap_or(0) as f64 / blocks as f64;
-    let pool_tokens = blocks * scenario.serving.memory.block_size * run.replicas.len() as u64;
+    let of_replica = (blocks * scenario.serving.memory.block_size) as f64;
     KvUse {
         blocks,
         p50: share(all.quantile(0.5)),
         p95: share(all.quantile(0.95)),
         max: share(all.max()),
         above_95: all.share_above(950).unwrap_or(0.0),
-        live_context_over_pool: run.live_context_mean / pool_tokens as f64,
+        live_context_over_pool: run.live_context_mean / (of_replica * held.replicas_mean),
         evicted_blocks: run.evicted_blocks(),
     }
 }
 
-pub(super) fn gpu_use(run: &Run<Tally>, gpus: u32, tasks: u64, recompute_share: f64) -> GpuUse {
+pub(super) fn gpu_use(run: &Run<Tally>, held: &Held, tasks: u64, recompute_share: f64) -> GpuUse {
+    let gpus = held.gpus_of_replica;
     let busy: f64 = run.replicas.iter().map(|replica| replica.busy.secs()).sum();
     let decode: f64 = run.replicas.iter().map(|replica| replica.decode.secs()).sum();
     let steps: u64 = run.replicas.iter().map(|replica| replica.steps).sum();
     let decoded: u64 = run.replicas.iter().map(|replica| replica.decode_tokens).sum();
-    let time = (run.window.until - run.window.from).secs() * run.replicas.len() as f64;
+    let time = (run.window.until - run.window.from).secs() * held.replicas_mean;
     let share = (busy > 0.0).then(|| decode / busy);
     let per_task = |secs: f64| (tasks > 0).then(|| secs * f64::from(gpus) / tasks as f64);
     let prefill = busy - decode;
@@ -230,13 +231,13 @@ pub(super) fn task_time(tally: &Tally, has_gateway: bool) -> Option<TaskTime> {
     Some(TaskTime { tasks: tally.path.tasks(), task_llm_s, session_s, parts })
 }
 
-pub(super) fn throughput(tally: &Tally, gpus: u32, window_s: f64) -> Throughput {
+pub(super) fn throughput(tally: &Tally, gpus: f64, window_s: f64) -> Throughput {
     let tasks = tally.tasks[0];
     let per_hour = |count: u64| count as f64 * 3_600.0 / window_s;
     Throughput {
         calls_per_hour: per_hour(tally.calls.completed),
         tasks_per_hour: per_hour(tasks),
-        tasks_per_hour_per_gpu: per_hour(tasks) / f64::from(gpus),
+        tasks_per_hour_per_gpu: per_hour(tasks) / gpus,
         prompt_tokens_per_s: tally.hit.prompt as f64 / window_s,
         output_tokens_per_s: tally.calls.output as f64 / window_s,
     }
@@ -257,21 +258,45 @@ pub(super) fn burst(run: &Run<Tally>) -> Option<Burst> {
 
 /// What is paid for.
 pub(super) struct Held {
-    /// GPUs that the run began with.
-    pub(super) gpus: u32,
-    /// Replicas, if they are scaled.
+    /// GPUs of one replica.
+    pub(super) gpus_of_replica: u32,
+    /// Replicas: most at once.
+    pub(super) replicas_max: u32,
+    /// In the mean over the window, from the decision to start one until it has ended.
+    pub(super) replicas_mean: f64,
+    /// What scales them did, if anything does.
     pub(super) scaling: Option<Scaling>,
     /// The gateway's pods.
     pub(super) gateway: Option<GatewayFigures>,
 }
 
+impl Held {
+    /// What a run held. Without an autoscaler every replica is held all the time, also one that is
+    /// lost or comes later.
+    pub(super) fn of(run: &Run<Tally>, scenario: &Scenario) -> Self {
+        let gpus_of_replica = scenario.serving.gpus();
+        let scaling = super::gateway::replica_scaling(run, gpus_of_replica);
+        let all = run.replicas.len() as u32;
+        Self {
+            gpus_of_replica,
+            replicas_max: scaling.map_or(all, |scaling| scaling.held_max),
+            replicas_mean: scaling.map_or(f64::from(all), |scaling| scaling.held_mean),
+            scaling,
+            gateway: super::gateway::gateway(run, scenario),
+        }
+    }
+
+    /// GPUs in the mean.
+    pub(super) fn gpus_mean(&self) -> f64 {
+        self.replicas_mean * f64::from(self.gpus_of_replica)
+    }
+}
+
 pub(super) fn cost(scenario: &Scenario, held: &Held, tasks: u64, window_s: f64) -> Option<Cost> {
     let (usd_per_gpu_hour, source) = scenario.price.clone()?;
-    let tp = f64::from(scenario.serving.tensor_parallel_size);
-    let gpus = held.scaling.map_or(f64::from(held.gpus), |scaling| scaling.held_mean * tp);
     let pods = held.gateway.as_ref().map_or(0.0, |gateway| gateway.replicas_mean);
     let gateway = scenario.pod_price.map_or(0.0, |price| price * pods);
-    let usd_per_hour = usd_per_gpu_hour * gpus + gateway;
+    let usd_per_hour = usd_per_gpu_hour * held.gpus_mean() + gateway;
     Some(Cost {
         usd_per_gpu_hour,
         source,

@@ -82,17 +82,19 @@ pub struct PathTally {
     /// By number of the play.
     open: FxHashMap<u32, OpenPlay>,
     /// Room of sessions that are over, for others.
-    rooms: Vec<Vec<Marks>>,
+    rooms: Vec<Vec<(u32, Marks)>>,
 }
 
 /// So much room is kept: for so many sessions, of at most so many calls each.
 const ROOMS_MAX: usize = 16;
-const ROOM_MAX: usize = 256;
+const ROOM_MAX: usize = 64;
 
 /// What is remembered of a session that is being played.
 #[derive(Clone, Debug)]
 struct OpenPlay {
-    calls: Vec<Marks>,
+    /// By number, in ascending order: calls of turns that are not over, and those that a later one
+    /// waits for beside others.
+    calls: Vec<(u32, Marks)>,
     /// The call that ended last.
     last: u32,
     parts: Parts,
@@ -178,11 +180,10 @@ fn llm(parts: &Parts) -> u128 {
 }
 
 impl PathTally {
-    pub(super) fn call(&mut self, call: &CallRecord, plan: &SessionPlan) {
+    pub(super) fn call(&mut self, call: &CallRecord) {
         let rooms = &mut self.rooms;
-        let open = self.open.entry(call.play).or_insert_with(|| OpenPlay::new(rooms, plan));
-        open.calls[call.call as usize] = Marks::of(call);
-        open.last = call.call;
+        let open = self.open.entry(call.play).or_insert_with(|| OpenPlay::new(rooms));
+        open.set(call.call, Marks::of(call));
     }
 
     pub(super) fn turn(&mut self, turn: &TurnRecord, plan: &SessionPlan) {
@@ -195,6 +196,7 @@ impl PathTally {
         for (sum, nanos) in open.parts.iter_mut().zip(parts) {
             *sum += nanos;
         }
+        open.forget(turn.turn, plan);
     }
 
     /// `counts` is whether the task is one that figures are made of.
@@ -229,26 +231,51 @@ impl PathTally {
 }
 
 impl OpenPlay {
-    fn new(rooms: &mut Vec<Vec<Marks>>, plan: &SessionPlan) -> Self {
+    fn new(rooms: &mut Vec<Vec<(u32, Marks)>>) -> Self {
         let mut calls = rooms.pop().unwrap_or_default();
         calls.clear();
-        calls.resize(plan.calls.len(), Marks::UNKNOWN);
         Self { calls, last: 0, parts: Parts::default() }
+    }
+
+    /// A call has ended, the last one so far.
+    fn set(&mut self, call: u32, marks: Marks) {
+        let place = self.calls.partition_point(|(other, _)| *other < call);
+        self.calls.insert(place, (call, marks));
+        self.last = call;
+    }
+
+    fn get(&self, call: u32) -> Marks {
+        let found = self.calls.binary_search_by_key(&call, |(number, _)| *number);
+        found.map_or(Marks::UNKNOWN, |place| self.calls[place].1)
+    }
+
+    /// A turn is over. Of its calls only those are still asked for that a call of another turn
+    /// waits for together with others: where it waits for one call, of another turn, its path ends,
+    /// whatever is known of that.
+    fn forget(&mut self, turn: u32, plan: &SessionPlan) {
+        self.calls.retain(|(call, _)| {
+            let is_waited_for = || {
+                let then = plan.then(*call).iter().map(|then| then.call());
+                let mut elsewhere = then.filter(|then| plan.calls[*then as usize].turn != turn);
+                elsewhere.any(|then| plan.after(then).len() > 1)
+            };
+            plan.calls[*call as usize].turn != turn || is_waited_for()
+        });
     }
 
     /// The phases of the calls on the critical path of a turn that has just ended.
     fn path(&self, turn: &TurnRecord, plan: &SessionPlan) -> Parts {
         let (mut parts, mut call, mut until) = (Parts::default(), self.last, turn.ended);
         loop {
-            let marks = &self.calls[call as usize];
+            let marks = self.get(call);
             marks.add(until, &mut parts);
             let reached = plan.after(call).iter().filter_map(|after| {
-                let waited_for = &self.calls[after.call as usize];
-                let at = match after.event {
+                let waited_for = self.get(after.call());
+                let at = match after.event() {
                     AfterEvent::Finished => waited_for.ended,
                     AfterEvent::Dispatched => waited_for.dispatched,
                 };
-                (at != Time::MAX).then_some((at, after.call))
+                (at != Time::MAX).then_some((at, after.call()))
             });
             match reached.max() {
                 Some((at, before)) if plan.calls[before as usize].turn == turn.turn => {
@@ -275,6 +302,7 @@ mod tests {
             pool: 0,
             served_by: 0,
             dispatched: Time(10),
+            asked: Time(10),
             sent: Time(10),
             queued: Time(12),
             scheduled: Time(20),

@@ -3,7 +3,7 @@
 use crate::config::pools::Pool;
 use crate::diag::{self, Error};
 use crate::fleet::observer::About;
-use crate::fleet::workload::{CallPlan, Names};
+use crate::fleet::workload::{Class, Names};
 use crate::observe::records::{CallOutcome, CallRecord, Place};
 use crate::sizing::bootstrap::{Interval, Kept, Unavailable};
 use crate::sizing::slo::{Asks, Filter, Op, Quantity, Segment, Share, Slo, SloSource, Verdict};
@@ -75,10 +75,10 @@ impl TargetTally {
         }
     }
 
-    pub(super) fn call(&mut self, call: &CallRecord, plan: &CallPlan, names: &Names) {
+    pub(super) fn call(&mut self, call: &CallRecord, class: &Class, names: &Names) {
         let quantity = match self.slo.metric.asks() {
             Asks::Share(share) => {
-                if self.passes(call, plan, names) {
+                if self.passes(call, class, names) {
                     self.count(share, call);
                 }
                 return;
@@ -99,7 +99,7 @@ impl TargetTally {
             },
             _ => return,
         };
-        if self.passes(call, plan, names) {
+        if self.passes(call, class, names) {
             self.sample(call.play, sample);
         }
     }
@@ -107,11 +107,14 @@ impl TargetTally {
     /// A turn or a task with this much of a quantity. It is its session's first call's tenant's and
     /// profile's.
     pub(super) fn unit(&mut self, play: u32, sample: f64, about: &About<'_>) {
-        let Some(plan) = about.plan.calls.first() else { return };
+        if about.plan.calls.is_empty() {
+            return;
+        }
+        let class = about.plan.class(0);
         let names = about.names;
         let passes = match &self.slo.filter {
-            Some(Filter::Profile(_)) => self.is_named(plan.profile, &names.profiles),
-            Some(Filter::Tenant(_)) => self.is_named(plan.tenant, &names.tenants),
+            Some(Filter::Profile(_)) => self.is_named(class.profile, &names.profiles),
+            Some(Filter::Tenant(_)) => self.is_named(class.tenant, &names.tenants),
             // The others narrow single calls; the language refuses them elsewhere.
             _ => true,
         };
@@ -152,15 +155,15 @@ impl TargetTally {
         }
     }
 
-    fn passes(&mut self, call: &CallRecord, plan: &CallPlan, names: &Names) -> bool {
+    fn passes(&mut self, call: &CallRecord, class: &Class, names: &Names) -> bool {
         match &self.slo.filter {
             None => true,
             Some(Filter::PromptBand { from, below }) => {
                 call.prompt >= *from && below.is_none_or(|below| call.prompt < below)
             }
-            Some(Filter::Profile(_)) => self.is_named(plan.profile, &names.profiles),
-            Some(Filter::Tenant(_)) => self.is_named(plan.tenant, &names.tenants),
-            Some(Filter::Model(_)) => self.is_named(plan.model, &names.models),
+            Some(Filter::Profile(_)) => self.is_named(class.profile, &names.profiles),
+            Some(Filter::Tenant(_)) => self.is_named(class.tenant, &names.tenants),
+            Some(Filter::Model(_)) => self.is_named(class.model, &names.models),
             Some(Filter::Segment(segment)) => call.place.is(place_of(*segment)),
             Some(Filter::Pool(_)) => self.number == Some(call.pool.into()),
         }

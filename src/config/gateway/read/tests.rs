@@ -163,3 +163,29 @@ fn the_command_line_takes_the_place_of_the_files_router_or_gateway() {
     assert!(scenario(text, &["router=random"]).unwrap().gateway.is_none());
     assert_eq!(scenario(text, &["replicas=3"]).unwrap().replicas, 3);
 }
+
+#[test]
+fn prices_and_the_patience_of_clients() {
+    let plain = gateway("[gateway]\n");
+    assert!(!plain.has_token_price());
+    assert_eq!(plain.front.clients.timeout, Some(Span::from_secs(600)));
+    let told = gateway(
+        "[gateway]\ninput_cost_per_token = 3e-6\noutput_cost_per_token = 1.5e-5\n\
+         [client]\ntimeout_s = 90\n",
+    );
+    assert_eq!(told.front.clients.price, TokenPrice { input: 3_000, output: 15_000 });
+    assert!(told.has_token_price());
+    assert_eq!(told.front.clients.timeout, Some(Span::from_secs(90)));
+    // A config prices each deployment; keys of the command line take the place of that.
+    let yaml = CONFIG_YAML.replace("'http://a/v1'", "'http://a/v1', input_cost_per_token: 2e-6");
+    let (_folder, text) = with_config(&yaml, "[gateway.environment]\nREDIS = 'r'\n");
+    let prices = |set: &[&str]| {
+        let gateway = scenario(&text, set).unwrap().gateway.unwrap();
+        let of = |at: usize| gateway.config().deployments[at].token_price;
+        (of(0), of(1), gateway.front.clients.price)
+    };
+    let two = TokenPrice { input: 2_000, output: 0 };
+    assert_eq!(prices(&[]), (Some(two), None, TokenPrice::default()));
+    let nine = TokenPrice { input: 0, output: 9_000 };
+    assert_eq!(prices(&["gateway.output_cost_per_token=9e-6"]), (None, None, nine));
+}

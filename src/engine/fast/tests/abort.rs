@@ -64,7 +64,7 @@ fn in_its_first_step(engine: &mut impl Engine) {
 
 #[test]
 fn blocks_of_an_aborted_request_are_free_at_the_end_of_the_step() {
-    let cost = cost(&mut Dice(1));
+    let cost = cost(&mut Dice(1), false);
     in_its_first_step(&mut PlainEngine::new(twenty_blocks_of_four(), cost.clone()));
     in_its_first_step(&mut FastEngine::new(twenty_blocks_of_four(), cost));
 }

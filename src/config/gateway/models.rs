@@ -1,0 +1,43 @@
+//! Which model group of a config answers which model of the trace.
+
+use super::read::{CONFIG, Gateway};
+use crate::diag::{Error, Result, Warning, nearest};
+
+impl Gateway {
+    /// Checks that calls of these served models have a model group in the config. Without a config
+    /// there is one group, which takes all; so does the only one of a config, with a warning.
+    ///
+    /// # Errors
+    /// A served model that no group of several is called as, with the nearest name.
+    pub fn check_models<'a>(
+        &self,
+        served: impl Iterator<Item = &'a str>,
+    ) -> Result<Option<Warning>> {
+        let groups = &self.config().groups;
+        let names = || groups.iter().map(|group| group.name.as_str());
+        let mut homeless = served.filter(|model| names().all(|name| name != *model));
+        let Some(first) = homeless.next().filter(|_| self.file.is_some()) else {
+            return Ok(None);
+        };
+        if let [only] = groups.as_slice() {
+            let others: Vec<&str> = homeless.collect();
+            let others = match others.len() {
+                0 => String::new(),
+                more => format!(" and {more} others"),
+            };
+            let text = format!(
+                "no model group of {CONFIG} is called `{first}`: calls of it{others} go to the \
+                 only one, `{}`; LiteLLM would refuse them (see [models])",
+                only.name
+            );
+            return Ok(Some(Warning(text)));
+        }
+        let listed: Vec<&str> = names().collect();
+        let help = match nearest(first, names()) {
+            Some(near) => format!("did you mean `{near}`? [models] says who serves what"),
+            None => format!("[models] says who serves what; there are: {}", listed.join(", ")),
+        };
+        let text = format!("no model group is called `{first}`, which the trace asks for");
+        Err(Error::new(text).in_field(CONFIG).help(help))
+    }
+}

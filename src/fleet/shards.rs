@@ -1,0 +1,358 @@
+//! One fleet on several threads.
+//!
+//! Where a session stays where its first call went, and that was drawn, replicas do not influence
+//! each other: what happens on one follows from its own sessions. So a fleet can be simulated in
+//! *shards*, worlds of a few replicas each, with the results of one world:
+//!
+//! - [`pins`] finds out ahead where every session goes, by the draws of the router and in its
+//!   order;
+//! - shards simulate the same stretch of time on several threads, and log what they have to tell;
+//! - [`teller`] tells observers of it in the order of time, and works out what depends on the whole
+//!   fleet: the busiest minute, the most open sessions, what any replica had computed before.
+//!
+//! All three go on at once, the last one stretch behind, the first one ahead. A stretch ends where
+//! so many calls begin, or where a shard has logged so much that it waits for others, so that
+//! memory does not follow the length of the run. Nothing depends on which thread does what.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rayon::ThreadPool;
+
+use super::alone::AloneTimes;
+use super::arrivals::{Arrivals, Next, Sessions};
+use super::observer::Observer;
+use super::workload::{ContextPlan, Names};
+use super::world::{Done, World, measured};
+use super::{Progress, Run, Setup};
+use crate::config::autoscale::Scaling;
+use crate::config::router::RouterKind;
+use crate::config::scenario::LoadKind;
+use crate::engine::Engine;
+use crate::observe::members::ScalingUse;
+use crate::observe::replica::Window;
+use crate::trace::record::Name;
+use crate::units::{ReplicaId, Time};
+
+pub(super) mod log;
+mod pins;
+mod teller;
+
+use log::{Bursts, Log};
+use pins::{Batch, Pins};
+use teller::{Logged, Teller};
+
+/// How a run is taken apart. Results do not depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Shards, if there are as many replicas.
+    pub shards: usize,
+    /// Calls of the sessions that are handed over to shards in one go.
+    pub batch_calls: usize,
+    /// Records that all shards together may log in one go.
+    pub room: usize,
+}
+
+impl Sizes {
+    /// For so many threads: a few shards for each, so that one with less to do takes over from
+    /// others.
+    #[must_use]
+    pub const fn of(threads: usize) -> Self {
+        Self { shards: 4 * threads, batch_calls: 1 << 16, room: 1 << 17 }
+    }
+}
+
+/// Why the replicas of a fleet cannot be simulated apart; `None` if they can.
+#[must_use]
+pub fn why_together(setup: &Setup) -> Option<&'static str> {
+    // Every part is looked at, so that a new one is, too.
+    let Setup { replicas, gateway, scaling, pools, router, routing, events, load, .. } = setup;
+    if *replicas < 2 {
+        Some("there is one replica")
+    } else if gateway.is_some() {
+        Some("the gateway sees all replicas")
+    } else if *scaling != Scaling::default() {
+        Some("the autoscaler sees all replicas")
+    } else if !pools.is_empty() {
+        Some("calls of a session may go to several pools")
+    } else if !events.is_empty() {
+        Some("events move sessions from one replica to others")
+    } else if load.kind != LoadKind::Trace {
+        Some(
+            "who starts when depends on sessions that have ended anywhere (load.kind is not trace)",
+        )
+    } else if *router != RouterKind::SessionAffinity {
+        Some("the router chooses a replica for every call by what went before on all of them")
+    } else if routing.pins.is_some() {
+        Some("which sessions the router remembers depends on all of them (router.pins)")
+    } else {
+        None
+    }
+}
+
+/// Some replicas with their sessions.
+struct Shard<'a, E> {
+    world: World<'a, E, Log>,
+    /// Its first replica.
+    first: u32,
+    /// Of its own, so that it does not have others wait for it.
+    progress: Progress,
+    /// Everything before has happened.
+    reached: Time,
+    /// When it came to a standstill, in half instants.
+    stuck: Option<u64>,
+}
+
+impl<E: Engine> Shard<'_, E> {
+    /// Lets happen what happens before `bound`, or as much of it as there is room for.
+    fn play(&mut self, bound: Time) {
+        self.world.expect_arrival();
+        self.world.play(&self.progress, bound);
+        if self.world.stuck.is_some() {
+            self.stuck.get_or_insert(self.world.content.now());
+            self.reached = bound;
+            return;
+        }
+        let until = self.world.live.window.until;
+        let next = self.world.next_at().filter(|at| *at < until);
+        self.reached = next.map_or(bound, |at| at.min(bound));
+    }
+
+    fn take_log(&mut self) -> Logged {
+        Logged {
+            records: std::mem::take(&mut self.world.observer.records),
+            busy: self.world.burst.take(),
+            shared: self.world.content.take_shared(),
+        }
+    }
+}
+
+/// A fleet whose replicas are simulated apart.
+struct Fleet<'a, E, O> {
+    shards: Vec<Shard<'a, E>>,
+    teller: Teller<O>,
+    pins: Pins<'a>,
+    /// The sessions that come next.
+    batch: Option<Batch>,
+    /// Shared contexts that shards were told of.
+    contexts: usize,
+    /// Up to where shards may go.
+    bound: Time,
+    /// Where the run was stopped from outside.
+    stopped: Option<Time>,
+    room: usize,
+}
+
+/// Plays recorded starts on several threads. The fleet must be one [to be taken
+/// apart](why_together).
+pub(super) fn play<E: Engine + Send, O: Observer + Send>(
+    pool: &ThreadPool,
+    sizes: &Sizes,
+    setup: &Setup,
+    sessions: Sessions<'_>,
+    engine: impl Fn() -> E + Sync,
+    observer: O,
+    alone: Option<&AloneTimes>,
+    progress: &Progress,
+) -> Run<O> {
+    let parts = parts(setup.replicas, sizes.shards);
+    let part = |(first, replicas)| (first, Arc::new(Setup { replicas, ..setup.clone() }));
+    let parts: Vec<(u32, Arc<Setup>)> = parts.map(part).collect();
+    let room = (sizes.room / parts.len()).max(1);
+    let known: Option<&[ContextPlan]> = match &sessions {
+        Sessions::Held(workload) => Some(&workload.contexts),
+        _ => None,
+    };
+    let mut shards = Vec::with_capacity(parts.len());
+    for (first, setup) in &parts {
+        let log = Log::new(room, &observer);
+        let mut world = World::new(setup, None, Sessions::None, &engine, log, alone);
+        world.arrivals = Arrivals::given(known.map_or(Cow::Owned(Vec::new()), Cow::Borrowed));
+        world.first_replica = *first;
+        world.burst = Bursts::Logged(Vec::new());
+        world.content.tell_shared();
+        let (progress, reached) = (Progress::default(), Time::ZERO);
+        shards.push(Shard { world, first: *first, progress, reached, stuck: None });
+    }
+    let window = measured(setup);
+    let mut fleet = Fleet {
+        teller: Teller::new(setup, window, observer, parts.iter().map(|part| part.0).collect()),
+        shards,
+        pins: Pins::new(setup, sessions, window.until, sizes.batch_calls),
+        batch: None,
+        contexts: if known.is_some() { usize::MAX } else { 0 },
+        bound: Time::ZERO,
+        stopped: None,
+        room,
+    };
+    while fleet.goes_on(progress) {
+        fleet.stretch(pool);
+    }
+    fleet.finish(window)
+}
+
+/// The replicas in so many parts of nearly equal size: the first of each, and how many.
+fn parts(replicas: u32, parts: usize) -> impl Iterator<Item = (u32, u32)> {
+    let parts = replicas.min(parts as u32).max(1);
+    let first = move |part: u32| (u64::from(replicas) * u64::from(part) / u64::from(parts)) as u32;
+    (0..parts).map(move |part| (first(part), first(part + 1) - first(part)))
+}
+
+impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
+    /// Everything before has happened everywhere.
+    fn reached(&self) -> Time {
+        self.shards.iter().map(|shard| shard.reached).min().unwrap_or(Time::MAX)
+    }
+
+    /// Says how far shards may go now; false if nothing is left to do.
+    fn goes_on(&mut self, progress: &Progress) -> bool {
+        let reached = self.reached();
+        let ended = |shard: &Shard<'_, E>| shard.progress.calls.load(Ordering::Relaxed);
+        progress.calls.store(self.shards.iter().map(ended).sum(), Ordering::Relaxed);
+        if reached < Time::MAX {
+            progress.nanos.store(reached.0, Ordering::Relaxed);
+        }
+        let stuck = self.shards.iter().filter_map(|shard| shard.stuck).min();
+        if let Some(halves) = stuck {
+            // Another may have come to a standstill before.
+            self.bound = self.bound.min(Time(halves / 2 + 1));
+            return reached < self.bound;
+        }
+        if progress.stop.load(Ordering::Relaxed) && self.stopped.is_none() {
+            // All of them stop where the first of them is.
+            let farthest = self.shards.iter().map(|shard| shard.reached);
+            let farthest = farthest.filter(|at| *at < Time::MAX).max();
+            self.stopped = Some(farthest.unwrap_or(self.bound));
+            self.bound = self.stopped.unwrap_or(self.bound);
+        }
+        if reached < self.bound {
+            return true;
+        }
+        if self.stopped.is_some() || self.bound == Time::MAX {
+            return false;
+        }
+        match self.batch.take() {
+            Some(batch) => self.hand_over(batch),
+            None => return !self.pins.is_over(),
+        }
+        true
+    }
+
+    fn hand_over(&mut self, batch: Batch) {
+        self.bound = batch.before;
+        self.teller.names.extend(newer(&self.pins.arrivals.names, &self.teller.names));
+        self.teller.expect(&batch.sessions);
+        let mut sessions: Vec<Vec<Next>> = self.shards.iter().map(|_| Vec::new()).collect();
+        for mut next in batch.sessions {
+            let of = |shard: &Shard<'_, E>| next.pin.is_none_or(|pin| shard.first <= pin.0);
+            // One that never comes to a replica goes to the first.
+            let place = match next.pin {
+                Some(_) => self.shards.partition_point(of) - 1,
+                None => 0,
+            };
+            let first = self.shards[place].first;
+            next.pin = next.pin.map(|pin| ReplicaId(pin.0 - first));
+            sessions[place].push(next);
+        }
+        let contexts = self.pins.arrivals.contexts.get(self.contexts..).unwrap_or_default();
+        self.contexts = self.contexts.saturating_add(contexts.len());
+        for (shard, sessions) in self.shards.iter_mut().zip(sessions) {
+            shard.world.arrivals.give(sessions, contexts);
+        }
+    }
+
+    /// Shards go on, what they have logged is told, and sessions are made ready.
+    fn stretch(&mut self, pool: &ThreadPool) {
+        let (reached, bound, room) = (self.reached(), self.bound, self.room);
+        let Self { shards, teller, pins, batch, .. } = self;
+        let goes_on: Vec<bool> = (0..)
+            .zip(&*shards)
+            .map(|(number, shard)| {
+                // Who is far ahead waits for others, so that not too much waits to be told.
+                let is_ahead = shard.reached > reached && teller.waiting(number) >= 2 * room;
+                shard.reached < bound && !is_ahead
+            })
+            .collect();
+        pool.scope(|scope| {
+            scope.spawn(|_| teller.tell(reached));
+            if batch.is_none() && !pins.is_over() {
+                scope.spawn(|_| *batch = Some(pins.batch()));
+            }
+            for (shard, _) in shards.iter_mut().zip(goes_on).filter(|(_, goes_on)| *goes_on) {
+                scope.spawn(move |_| shard.play(bound));
+            }
+        });
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            self.teller.add(number, shard.take_log());
+        }
+    }
+
+    fn finish(mut self, mut window: Window) -> Run<O> {
+        self.teller.tell(Time::MAX);
+        let least = Time(window.from.0 + 1);
+        if let Some(at) = self.stopped {
+            window.until = window.until.min(at).max(least);
+        }
+        let ends = self.shards.iter_mut().map(|shard| shard.world.end(window.until));
+        window.until = ends.max().unwrap_or(window.until).max(least);
+        self.teller.end(window.until);
+        let mut all = Done::default();
+        for shard in &mut self.shards {
+            all.add(shard.world.done(window.until));
+        }
+        let first = self.shards.iter().filter_map(|shard| Some((shard.stuck?, shard)));
+        let first = first.min_by_key(|(at, shard)| (*at, shard.first));
+        let length = (window.until - window.from).as_f64();
+        let of_shards = self.shards.iter().find_map(|shard| shard.world.arrivals.failure.clone());
+        Run {
+            stuck: first.and_then(|(_, shard)| shard.world.stuck.clone()),
+            engines: all.engines,
+            live_context_mean: all.token_nanos as f64 / length,
+            counts: self.pins.arrivals.counts,
+            cut_off: all.cut_off,
+            burst: self.teller.burst.finish(window.until),
+            replicas_at_start: all.replicas.len() as u32,
+            replicas: all.replicas,
+            gateway: None,
+            scaling: ScalingUse::default(),
+            changes: Vec::new(),
+            records: self.teller.observer,
+            names: self.pins.arrivals.names.into_owned(),
+            window,
+            open_sessions_max: self.teller.open_max,
+            interrupted: self.stopped,
+            failure: self.pins.arrivals.failure.or(of_shards),
+        }
+    }
+}
+
+/// Names that are not among those known before.
+fn newer(all: &Names, known: &Names) -> Names {
+    let new = |all: &[Name], known: &[Name]| all[known.len()..].to_vec();
+    Names {
+        models: new(&all.models, &known.models),
+        tenants: new(&all.tenants, &known.tenants),
+        profiles: new(&all.profiles, &known.profiles),
+        groups: new(&all.groups, &known.groups),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_all_replicas_once() {
+        for (replicas, asked) in [(2, 8), (8, 8), (9, 8), (500, 8), (3, 2), (7, 5)] {
+            let parts: Vec<(u32, u32)> = parts(replicas, asked).collect();
+            assert_eq!(parts.len(), asked.min(replicas as usize));
+            let mut next = 0;
+            for (first, count) in parts {
+                assert_eq!((first, count > 0), (next, true));
+                next += count;
+            }
+            assert_eq!(next, replicas);
+        }
+    }
+}
