@@ -31,19 +31,6 @@ pub struct Content {
     told: Option<Box<Told>>,
 }
 
-/// A process of a replica: one that was restarted is another, with an empty cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProcessId(pub u32);
-
-/// How far a process has computed a segment, or a context.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// By calls that were admitted.
-    pub begun: u32,
-    /// By calls that have ended.
-    pub done: u32,
-}
-
 /// Most segments that sessions may have for themselves; the others are left to shared contexts.
 pub const OWN_SEGMENTS_MAX: u32 = u32::MAX - (1 << 24);
 
@@ -95,6 +82,19 @@ impl Told {
             self.news.push(SharedNews { at: self.now, what: SharedUse::Computed(*name, upto) });
         }
     }
+}
+
+/// A process of a replica: one that was restarted is another, with an empty cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessId(pub u32);
+
+/// How far a process has computed a segment, or a context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// By calls that were admitted.
+    pub begun: u32,
+    /// By calls that have ended.
+    pub done: u32,
 }
 
 /// What one session has for itself: segments with numbers in a row.

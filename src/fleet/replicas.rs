@@ -202,6 +202,13 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 }
 
+/// What a cache that never evicts and serves the whole fleet would have held of a call's prompt, of
+/// whose context so many leading tokens were computed before.
+pub(super) fn ceiling(call: &CallRecord, computed: Tokens, block_size: u64) -> Tokens {
+    let known = computed.min(call.prompt - Tokens(1));
+    known.blocks_floor(block_size).tokens(block_size).max(call.cached)
+}
+
 /// The processes of a fleet at the admission of a call by one of them.
 struct Processes<'a, E> {
     of: &'a [Replica<E>],
@@ -245,13 +252,6 @@ impl<E> Processes<'_, E> {
             uncached: 0,
         }
     }
-}
-
-/// What a cache that never evicts and serves the whole fleet would have held of a call's prompt, of
-/// whose context so many leading tokens were computed before.
-pub(super) fn ceiling(call: &CallRecord, computed: Tokens, block_size: u64) -> Tokens {
-    let known = computed.min(call.prompt - Tokens(1));
-    known.blocks_floor(block_size).tokens(block_size).max(call.cached)
 }
 
 impl<E: Engine> Replica<E> {

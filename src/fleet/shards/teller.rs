@@ -181,8 +181,8 @@ fn learn(
     }
 }
 
-/// A call whose shard did not know how much of its context had been computed before: what it did
-/// not know of is on other replicas.
+/// A call whose shard did not know how much of its context had been computed before. What others
+/// alone had computed is missed for want of them.
 fn settle(
     known: &mut FxHashMap<(u32, u32), Tokens>,
     call: &mut CallRecord,
@@ -195,8 +195,10 @@ fn settle(
     if let Some(computed) = known.remove(&(call.play, call.call)) {
         let before = call.ceiling;
         call.ceiling = ceiling(call, computed, block_size);
-        let missed = &mut call.missed;
-        let more = if has_cache { &mut missed.elsewhere } else { &mut missed.uncached };
-        *more += (call.ceiling - before).0 as u32;
+        let more = (call.ceiling - before).0 as u32;
+        match has_cache {
+            true => call.missed.elsewhere += more,
+            false => call.missed.uncached += more,
+        }
     }
 }
