@@ -122,7 +122,8 @@ fn what_the_pin_cliff_costs() {
         row.extend(of(&shared));
         assert_row(&row);
     }
-    // As long as nearly all sessions that are open have a pin nothing, beyond it half as many again.
+    // As long as nearly all sessions that are open have a pin nothing, beyond it half as many
+    // again.
     assert_eq!((gpus[0].0, gpus[1].0), (gpus[0].1, gpus[1].1), "{gpus:?}");
     assert!(gpus[2].0 > 1.4 * gpus[2].1, "{gpus:?}");
     // Twice as many, on as many GPUs as they need with Redis.
