@@ -237,8 +237,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         observer: O,
         alone: Option<&'a AloneTimes>,
     ) -> Self {
-        let window = measured(setup);
-        let blocks = usable_blocks(setup);
+        let (window, blocks) = (measured(setup), usable_blocks(setup));
         let over_time = observer.wants_use_over_time();
         let replica = |number| Replica {
             engine: engine(),
@@ -258,7 +257,6 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let new_gate = |front| Gate::new(front, setup, faults.absent(), window);
         let gate = front.map(new_gate);
         let pods = front.map(|front| front.gateway.pods);
-        let live = LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window };
         Self {
             setup: Arc::clone(setup),
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
@@ -292,7 +290,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             free_requests: Vec::new(),
             observer,
             last_ended: Time::ZERO,
-            live,
+            live: LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window },
             burst: Bursts::watched(window),
             effects: Vec::new(),
             stuck: None,
