@@ -245,10 +245,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             server: ApiServer::default(),
             usage: ReplicaUse::new(window, blocks).kept_over_time(over_time),
         };
-        let (held, only): (&[Arc<SessionPlan>], _) = match &sessions {
-            Sessions::Held(workload) => (&workload.sessions, None),
-            Sessions::Stream(_) | Sessions::None => (&[], None),
-            Sessions::Alone(plan, _) => (&[], Some(Arc::clone(plan))),
+        let held: &[Arc<SessionPlan>] = match &sessions {
+            Sessions::Held(workload) => &workload.sessions,
+            Sessions::Stream(_) | Sessions::None => &[],
         };
         let (number, recorded) = (held.len() as u32, setup.load.kind == LoadKind::Trace);
         let faults = Faults::new(setup.replicas, &setup.events);
@@ -261,9 +260,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             setup: Arc::clone(setup),
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
             held,
-            is_alone: only.is_some(),
-            arrives: if only.is_some() { Time::ZERO } else { Time::MAX },
-            next: only.map(Next::alone),
+            is_alone: false,
+            arrives: Time::MAX,
+            next: None,
             first_replica: 0,
             alone,
             queue: EventQueue::default(),
@@ -307,9 +306,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         self.tell_gateway(Time::ZERO, |_, _| {});
         self.start_scalers();
         if self.setup.load.kind == LoadKind::Trace {
-            if !self.is_alone {
-                self.expect_arrival();
-            }
+            self.expect_arrival();
         } else {
             for start in self.population.first() {
                 self.push_start(start);
