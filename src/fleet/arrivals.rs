@@ -23,9 +23,6 @@ pub enum Sessions<'a> {
     /// They come one by one and are forgotten when they are over. Only recorded starts can be
     /// played from them.
     Stream(Stream<'a>),
-    /// One session alone, from time 0, with every kept token in the cache: how fast the work can
-    /// go at all. Overrides the load.
-    Alone(&'a Arc<SessionPlan>, &'a [ContextPlan]),
     /// None so far.
     None,
 }
@@ -106,9 +103,6 @@ impl<'a> Arrivals<'a> {
             }
             Sessions::Stream(stream) => {
                 (Source::Stream(stream), Cow::Owned(Vec::new()), Cow::default(), Counts::default())
-            }
-            Sessions::Alone(_, contexts) => {
-                (Source::None, Cow::Borrowed(contexts), Cow::default(), Counts::default())
             }
             Sessions::None => {
                 (Source::None, Cow::Owned(Vec::new()), Cow::default(), Counts::default())

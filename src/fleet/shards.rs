@@ -59,7 +59,7 @@ impl Sizes {
     /// others.
     #[must_use]
     pub const fn of(threads: usize) -> Self {
-        Self { shards: 4 * threads, batch_calls: 1 << 16, room: 1 << 17 }
+        Self { shards: 4 * threads, batch_calls: 1 << 15, room: 1 << 16 }
     }
 }
 

@@ -237,8 +237,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         observer: O,
         alone: Option<&'a AloneTimes>,
     ) -> Self {
-        let window = measured(setup);
-        let blocks = usable_blocks(setup);
+        let (window, blocks) = (measured(setup), usable_blocks(setup));
         let over_time = observer.wants_use_over_time();
         let replica = |number| Replica {
             engine: engine(),
@@ -246,29 +245,24 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             server: ApiServer::default(),
             usage: ReplicaUse::new(window, blocks).kept_over_time(over_time),
         };
-        let (held, only): (&[Arc<SessionPlan>], _) = match &sessions {
-            Sessions::Held(workload) => (&workload.sessions, None),
-            Sessions::Stream(_) | Sessions::None => (&[], None),
-            Sessions::Alone(plan, _) => (&[], Some(Arc::clone(plan))),
+        let held: &[Arc<SessionPlan>] = match &sessions {
+            Sessions::Held(workload) => &workload.sessions,
+            Sessions::Stream(_) | Sessions::None => &[],
         };
         let (number, recorded) = (held.len() as u32, setup.load.kind == LoadKind::Trace);
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
-        let new_gate = |front| Gate::new(front, setup.replicas, setup.seed, window);
-        let mut gate = front.map(new_gate);
-        if let Some(gate) = &mut gate {
-            faults.absent().for_each(|replica| gate.gateway.unlist(replica));
-        }
+        let new_gate = |front| Gate::new(front, setup, faults.absent(), window);
+        let gate = front.map(new_gate);
         let pods = front.map(|front| front.gateway.pods);
-        let live = LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window };
         Self {
             setup: Arc::clone(setup),
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
             held,
-            is_alone: only.is_some(),
-            arrives: if only.is_some() { Time::ZERO } else { Time::MAX },
-            next: only.map(Next::alone),
+            is_alone: false,
+            arrives: Time::MAX,
+            next: None,
             first_replica: 0,
             alone,
             queue: EventQueue::default(),
@@ -295,7 +289,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             free_requests: Vec::new(),
             observer,
             last_ended: Time::ZERO,
-            live,
+            live: LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window },
             burst: Bursts::watched(window),
             effects: Vec::new(),
             stuck: None,
@@ -312,9 +306,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         self.tell_gateway(Time::ZERO, |_, _| {});
         self.start_scalers();
         if self.setup.load.kind == LoadKind::Trace {
-            if !self.is_alone {
-                self.expect_arrival();
-            }
+            self.expect_arrival();
         } else {
             for start in self.population.first() {
                 self.push_start(start);
