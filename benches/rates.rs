@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use mimalloc::MiMalloc;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde_json::{Value, json};
@@ -32,6 +33,10 @@ mod table;
 mod work;
 
 use work::Work;
+
+/// The program's.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A row is simulated again and again for so long, but at most so often; the best time counts.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);

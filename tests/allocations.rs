@@ -1,19 +1,24 @@
-//! Memory that the engine asks for. In a binary of its own: an allocator that counts, by thread,
-//! stands in for the usual one here.
+//! Memory that the engine and whole runs ask for. In a binary of its own: an allocator that counts,
+//! by thread, stands in for the usual one here.
 #![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
 use std::collections::VecDeque;
 
 use tonnage::config::defaults::VllmVersion;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
+use tonnage::config::scenario::Scenario;
 use tonnage::config::{gpus, models};
 use tonnage::engine::config::{EngineConfig, Policy, Pool};
 use tonnage::engine::fast::FastEngine;
 use tonnage::engine::request::{Effect, Request};
 use tonnage::engine::step_time::{StepCost, StepSetup};
 use tonnage::engine::{Due, Engine};
+use tonnage::fleet::Progress;
+use tonnage::sizing::case::Case;
 use tonnage::trace::lineage::Path;
-use tonnage::trace::record::Finish;
+use tonnage::trace::record::{
+    After, AfterEvent, Base, Call, Cause, Finish, Name, Session, SharedContext, Status, Trace,
+};
 use tonnage::units::{Blocks, RequestId, SegmentId, Span, Time, Tokens};
 
 /// Agents at one engine. Each asks again a second after it has its answer, with all that was said
@@ -136,6 +141,112 @@ fn no_memory_is_asked_for_by_call() {
              calls, {} bytes in all",
             asked.count_total,
             asked.bytes_total
+        );
+    }
+}
+
+/// Sessions that start `apart` seconds apart, each of some calls that go on from one shared context
+/// or from the call before.
+fn sessions(number: u64, apart: u64) -> Trace {
+    let shared = SharedContext {
+        name: Name::from("tools"),
+        base: None,
+        kept_tokens: Tokens::ZERO,
+        prompt_tokens: Tokens(8_000),
+    };
+    let sessions = (0..number).map(|session| {
+        let mut calls: Vec<Call> = Vec::new();
+        for call in 0..CALLS {
+            let draw = (session * 31 + u64::from(call)) * 7_919;
+            let before = calls.last();
+            let kept = before.map_or(Tokens(8_000), |call| call.prompt_tokens + call.output_tokens);
+            let at = Span::from_secs(session * apart + u64::from(call));
+            let waits = before.map(|_| After { call: call - 1, event: AfterEvent::Finished });
+            calls.push(Call {
+                at,
+                after: waits.into_iter().collect(),
+                gap: if call > 0 { Span::from_secs(1) } else { Span::ZERO },
+                base: if call > 0 { Base::Call(call - 1) } else { Base::Shared("tools".into()) },
+                kept_tokens: kept,
+                prompt_tokens: kept + Tokens(300 + draw % 900),
+                output_tokens: Tokens(20 + draw % 301),
+                turn: call / 4,
+                ..a_call()
+            });
+        }
+        Session { id: Name::from(format!("s{session}")), calls }
+    });
+    Trace { contexts: vec![shared], sessions: sessions.collect() }
+}
+
+const CALLS: u32 = 20;
+
+fn a_call() -> Call {
+    let nobody = Name::from("");
+    Call {
+        at: Span::ZERO,
+        after: Vec::new(),
+        gap: Span::ZERO,
+        cause: Cause::Tool,
+        turn: 0,
+        lane: 0,
+        model: Name::clone(&nobody),
+        tenant: Name::clone(&nobody),
+        user: Name::clone(&nobody),
+        profile: nobody,
+        base: Base::None,
+        kept_tokens: Tokens::ZERO,
+        prompt_tokens: Tokens(1),
+        output_tokens: Tokens(1),
+        tools: None,
+        status: Status::Ok,
+        finish: Finish::Stop,
+        priority: 0,
+        key: None,
+        stream: None,
+        max_tokens: None,
+        retries: 0,
+        seen_cached: None,
+        seen_ttft: None,
+        seen_duration: None,
+    }
+}
+
+/// Times that a run of so many sessions asks for memory, reading apart.
+fn asked_for(number: u64, apart: u64, router: &str, blocks: u64) -> u64 {
+    let text = format!(
+        "name = \"run\"\n[engine]\nmodel = \"Llama-3.1-8B\"\ngpu = \"h100-sxm\"\n\
+         num_gpu_blocks_override = {blocks}\nmax_model_len = 49152\n[fleet]\nreplicas = 3\n\
+         router = \"{router}\"\n[slo]\ntargets = [\"p95 ttft <= 10 s\"]\n"
+    );
+    let scenario = Scenario::parse(&text, "run", &["load.kind=trace".to_owned()]).unwrap();
+    let case = Case::new(scenario, &sessions(number, apart), &[]).unwrap();
+    let mut calls = 0;
+    let asked = allocation_counter::measure(|| {
+        let run = case.run(3, &Progress::default()).unwrap();
+        calls = case.judge(&run).figures.units.calls;
+    });
+    assert_eq!(calls, number * u64::from(CALLS));
+    asked.count_total
+}
+
+/// Nor does a whole run, once it has seen its load: twice as many sessions at the same rate ask for
+/// hardly more, though sessions come and go, calls are routed and every figure is added up. Sessions
+/// end as fast as they start: memory follows those that are open.
+#[test]
+fn no_memory_is_asked_for_by_call_of_a_whole_run() {
+    let kinds = [
+        ("session_affinity", 27_000, 4),
+        ("least_loaded", 27_000, 4),
+        ("least_loaded", 4_000, 15),
+        ("prefix_aware", 8_000, 10),
+    ];
+    for (router, blocks, apart) in kinds {
+        let [some, twice] = [500, 1_000].map(|number| asked_for(number, apart, router, blocks));
+        let more = twice.saturating_sub(some);
+        assert!(
+            more <= 50,
+            "{router}, {blocks} blocks: {some} times for 10,000 calls, {more} for 10,000 more"
         );
     }
 }

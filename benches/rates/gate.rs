@@ -1,7 +1,6 @@
 //! The gate: instructions a call may not exceed what `benches/limits.toml` allows.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::Deserialize;
 use tonnage::config::scenario::Scenario;
@@ -12,7 +11,7 @@ use tonnage::trace::record::{
 };
 use tonnage::units::{Span, Tokens};
 
-use super::{instructions, work};
+use super::instructions;
 
 const LIMITS: &str = "benches/limits.toml";
 /// Sessions and calls of the loads that differ in the length of their contexts only.
@@ -66,12 +65,8 @@ fn tell(what: &str, value: f64, most: f64) -> bool {
 }
 
 /// The load of that name that is made here and not kept: `context-N`, agents that all continue one
-/// context of N thousand tokens; `w2-tenth`, a tenth of W2 at the same rate.
+/// context of N thousand tokens.
 pub fn case(name: &str) -> Option<Result<Case>> {
-    if name == "w2-tenth" {
-        let tenth = work::tenth();
-        return Some(tenth.trace(Path::new("")).and_then(|trace| tenth.case(&trace)));
-    }
     let thousands: u64 = name.strip_prefix("context-")?.parse().ok()?;
     let text = "name = \"context\"\n[engine]\nmodel = \"Llama-3.1-8B\"\ngpu = \"h100-sxm\"\n\
                 max_model_len = 131072\nnum_gpu_blocks_override = 60000\n[fleet]\nreplicas = 4\n";

@@ -106,11 +106,6 @@ pub fn named(name: &str) -> Option<&'static Work> {
     ALL.iter().find(|work| work.name == name)
 }
 
-/// A tenth of W2 at the same rate.
-pub const fn tenth() -> Work {
-    work("w2-tenth", "W2, a tenth as long", W2, &["sample=0.1", "time_compression=10"])
-}
-
 impl Work {
     /// The trace in its canonical form: the scenario's, or made in this folder.
     pub fn trace(&self, folder: &Path) -> Result<PathBuf> {

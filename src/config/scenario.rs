@@ -184,8 +184,7 @@ impl Scenario {
         let is_trace = load.kind == LoadKind::Trace;
         let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
         let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
-        let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
-        let autoscale = Autoscale::read(&document, pods, replicas)?;
+        let autoscale = Autoscale::read(&document, gateway.as_ref().map(Gateway::pods), replicas)?;
         let scene = faults::Scene::new(replicas, &pools, &autoscale, gateway.as_ref());
         let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;

@@ -149,11 +149,15 @@ impl ExtentCache {
     }
 
     /// Takes blocks without a holder to keep an account of; [`Self::give_blank`] takes them over.
+    #[inline]
     pub fn take(&mut self, count: u64) {
-        if count <= self.blank {
-            self.blank -= count;
-            return;
+        match self.blank.checked_sub(count) {
+            Some(left) => self.blank = left,
+            None => self.take_more(count),
         }
+    }
+
+    fn take_more(&mut self, count: u64) {
         let more = count - std::mem::take(&mut self.blank);
         let new = more.min(self.untouched());
         self.created += new;
@@ -233,6 +237,7 @@ impl BlockCache for ExtentCache {
         }
     }
 
+    #[inline]
     fn free_blocks(&self) -> Blocks {
         Blocks(self.blank + self.store.listed() + self.untouched())
     }
@@ -241,6 +246,7 @@ impl BlockCache for ExtentCache {
         Blocks(self.limit.unwrap_or(self.created))
     }
 
+    #[inline]
     fn used_blocks(&self) -> Blocks {
         Blocks(self.created - self.blank - self.store.listed())
     }
@@ -332,6 +338,7 @@ impl BlockCache for ExtentCache {
         held.blank += count.0;
     }
 
+    #[inline]
     fn held_blocks(held: &Held) -> Blocks {
         Blocks(held.full + held.blank)
     }

@@ -4,9 +4,10 @@
 //! decode are [in lock step](lockstep): a step costs the same however many they are. And while
 //! nothing changes, [many steps are one](skip).
 //!
-//! Where lock step does not fit (somebody is preempted, the budget does not reach all, prompts are
-//! capped, two requests write the same content), the engine takes the step request by request, by
-//! the reference's own scheduler, and goes back to lock step as soon as it can.
+//! Where [blocks run short](short), the last ones leave lock step. Where lock step does not fit
+//! (somebody is preempted by priority, the budget does not reach all, prompts are capped, two
+//! requests write the same content), the engine takes the step request by request, by the
+//! reference's own scheduler, and goes back to lock step as soon as it can.
 
 use super::batch::{Batch, Output, Row, Slot};
 use super::config::EngineConfig;
@@ -29,6 +30,7 @@ mod lockstep;
 mod lookup;
 mod prices;
 mod ranked;
+mod short;
 mod skip;
 mod skipping;
 #[cfg(test)]
@@ -67,6 +69,8 @@ pub struct FastEngine {
     others: Vec<Slot>,
     /// Requests that the batch in flight ends.
     ending: Vec<Slot>,
+    /// How many had joined those in lock step before these ends were foreseen.
+    joined_before: u64,
     /// Requests that were aborted in the running step.
     aborts: Vec<Abort>,
     /// The last of the running list, if its prompt is part-way.
@@ -144,6 +148,7 @@ impl FastEngine {
             joining: Vec::new(),
             others: Vec::new(),
             ending: Vec::new(),
+            joined_before: 0,
             aborts: Vec::new(),
             partial: None,
             skip: None,
@@ -407,10 +412,11 @@ impl Engine for FastEngine {
 
     fn take_runs(&mut self, mut take: impl FnMut(&StepRun, &[Level])) {
         let mut from = 0;
-        for (run, upto) in self.runs.drain(..) {
-            take(&run, &self.levels[from..upto]);
-            from = upto;
+        for (run, upto) in &self.runs {
+            take(run, &self.levels[from..*upto]);
+            from = *upto;
         }
+        self.runs.clear();
         self.levels.clear();
     }
 

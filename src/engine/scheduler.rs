@@ -19,6 +19,7 @@ use crate::trace::record::Finish;
 use crate::units::{Blocks, RequestId, SegmentId, Time, Tokens};
 
 pub(super) mod abort;
+mod outgrown;
 
 #[derive(Debug)]
 pub(super) struct State<H> {
@@ -135,12 +136,14 @@ impl<C: BlockCache> Scheduler<C> {
     }
 
     /// Length of the running list.
+    #[inline]
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
     /// Length of the waiting queue.
+    #[inline]
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -297,8 +300,8 @@ impl<C: BlockCache> Scheduler<C> {
         budget: &mut u64,
         batch: &mut Batch,
     ) -> bool {
-        let needed = Tokens(self.state(slot).computed + tokens);
-        let needed = needed.blocks_ceil(self.config.block_size);
+        let upto = Tokens(self.state(slot).computed + tokens);
+        let needed = upto.blocks_ceil(self.config.block_size);
         let held = C::held_blocks(&self.state(slot).blocks);
         while needed.saturating_sub(held) > self.kv.free_blocks() {
             let victim = self.victim();
@@ -313,12 +316,7 @@ impl<C: BlockCache> Scheduler<C> {
             }
             self.preempt(victim, batch);
             if victim == slot {
-                let state = self.state(slot);
-                let all = needed + self.config.window_blocks;
-                // What is in flight may still turn out to be its end.
-                if all > self.kv.blocks() && state.in_flight == 0 {
-                    batch.outgrown = Some((state.request.id, all));
-                }
+                self.note_outgrown(slot, upto, batch);
                 return false;
             }
         }
@@ -334,7 +332,7 @@ impl<C: BlockCache> Scheduler<C> {
         victim.expect("somebody runs, since somebody asks")
     }
 
-    fn preempt(&mut self, slot: Slot, batch: &mut Batch) {
+    pub(super) fn preempt(&mut self, slot: Slot, batch: &mut Batch) {
         let state = self.table[slot as usize].as_mut().expect("the slot is taken");
         self.kv.release(&mut state.blocks);
         self.kv.release(&mut state.window);
@@ -557,10 +555,12 @@ impl<C: BlockCache> Scheduler<C> {
         }
     }
 
+    #[inline]
     pub(super) fn state_mut(&mut self, slot: Slot) -> &mut State<C::Held> {
         self.table[slot as usize].as_mut().expect("the slot is taken")
     }
 
+    #[inline]
     pub(super) fn state(&self, slot: Slot) -> &State<C::Held> {
         self.table[slot as usize].as_ref().expect("the slot is taken")
     }

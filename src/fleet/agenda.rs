@@ -10,7 +10,7 @@ use crate::units::{ReplicaId, Time};
 pub(super) struct Agenda(Tournament);
 
 /// When something is due in the order of a run.
-pub(super) fn key(due: Due) -> u64 {
+fn key(due: Due) -> u64 {
     match due {
         Due::StepEnds(at) => 2 * at.0,
         Due::StepStarts(at) => 2 * at.0 + 1,
@@ -33,12 +33,19 @@ impl Agenda {
         self.0.set(replica.0, due.map_or(OUT, key));
     }
 
-    /// The engine that does something first, and what; at one instant the lower number.
-    pub(super) fn first(&self) -> Option<(Due, ReplicaId)> {
+    /// The engine that does something first, when, and the [`key`] of it; at one instant the lower
+    /// number. `None` if none does anything before clients act who act at `client`: steps end
+    /// before that, and start behind it.
+    #[inline]
+    pub(super) fn first_before(&self, client: Option<Time>) -> Option<(Time, u64, ReplicaId)> {
         let (replica, key) = self.0.first();
-        let at = Time(key / 2);
-        let due = if key.is_multiple_of(2) { Due::StepEnds(at) } else { Due::StepStarts(at) };
-        (key != OUT).then_some((due, ReplicaId(replica)))
+        let last = client.map_or(OUT - 1, |at| at.0.saturating_mul(2).min(OUT - 1));
+        (key <= last).then_some((Time(key / 2), key, ReplicaId(replica)))
+    }
+
+    /// Whether no engine does anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.first().1 == OUT
     }
 }
 
@@ -51,7 +58,7 @@ mod tests {
         for replicas in [1, 2, 5, 8] {
             let mut agenda = Agenda::new(replicas);
             let mut plain: Vec<Option<Due>> = vec![None; replicas as usize];
-            assert_eq!(agenda.first(), None);
+            assert!(agenda.is_empty());
             for step in 0..500u64 {
                 let mixed = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
                 let replica = ReplicaId((mixed % u64::from(replicas)) as u32);
@@ -69,7 +76,15 @@ mod tests {
                 let all =
                     plain.iter().zip(0..).filter_map(|(due, replica)| Some(((*due)?, replica)));
                 let first = all.min_by_key(|(due, replica)| (order(*due), *replica));
-                assert_eq!(agenda.first(), first.map(|(due, id)| (due, ReplicaId(id))));
+                assert_eq!(agenda.is_empty(), first.is_none());
+                for client in [None, Some(Time(mixed / 512 % 8))] {
+                    let before = first.filter(|(due, _)| match *due {
+                        Due::StepEnds(at) => client.is_none_or(|client| at <= client),
+                        Due::StepStarts(at) => client.is_none_or(|client| at < client),
+                    });
+                    let before = before.map(|(due, id)| (order(due).0, key(due), ReplicaId(id)));
+                    assert_eq!(agenda.first_before(client), before);
+                }
             }
         }
     }

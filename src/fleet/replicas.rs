@@ -91,9 +91,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                 record.call, record.session, record.prompt
             ));
         }
-        for effect in effects.drain(..) {
+        for &effect in &effects {
             self.apply(now, replica, effect);
         }
+        effects.clear();
         self.effects = effects;
         self.refresh(replica);
     }

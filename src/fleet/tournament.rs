@@ -10,11 +10,15 @@ pub(super) const OUT: u64 = u64::MAX;
 /// Most entries of a group.
 const GROUP: usize = 8;
 
+/// The keys of a group; where there are fewer entries, the rest is out.
+type Group = [u64; GROUP];
+
 /// Entrants with keys.
 #[derive(Debug)]
 pub(super) struct Tournament {
     /// Keys by entrant, then the least keys of their groups, and so on; the last is one group.
-    levels: Vec<Vec<u64>>,
+    levels: Vec<Vec<Group>>,
+    entrants: u32,
     /// Who has the least key, and that key; among equal keys the lower number.
     first: (u32, u64),
 }
@@ -22,43 +26,52 @@ pub(super) struct Tournament {
 impl Tournament {
     /// So many entrants, all with this key.
     pub(super) fn new(entrants: u32, key: u64) -> Self {
-        let mut levels = vec![vec![key; entrants as usize]];
-        while let Some(keys) = levels.last()
-            && keys.len() > GROUP
+        let mut levels = vec![grouped(&vec![key; entrants as usize])];
+        while let Some(groups) = levels.last()
+            && groups.len() > 1
         {
-            levels.push(keys.chunks(GROUP).map(least).collect());
+            let keys: Vec<u64> = groups.iter().map(|group| least(group).1).collect();
+            levels.push(grouped(&keys));
         }
-        Self { levels, first: (0, key) }
+        Self { levels, entrants, first: (0, key) }
     }
 
     /// So many entrants, of whom the new ones have no key.
     pub(super) fn grow(&mut self, entrants: u32) {
         let mut grown = Self::new(entrants, OUT);
-        for (entrant, &key) in (0..entrants).zip(&self.levels[0]) {
-            grown.set(entrant, key);
+        for entrant in 0..entrants.min(self.entrants) {
+            grown.set(entrant, self.key(entrant));
         }
         *self = grown;
     }
 
     /// An entrant has this key from now on.
+    #[inline]
     pub(super) fn set(&mut self, entrant: u32, key: u64) {
-        if self.key(entrant) == key {
+        if let [groups] = &mut self.levels[..]
+            && let [group] = &mut groups[..]
+        {
+            // Few entrants: nearly always.
+            group[entrant as usize % GROUP] = key;
+            let (first, lowest) = least(group);
+            self.first = (first as u32, lowest);
             return;
         }
+        self.set_in_levels(entrant, key);
+    }
+
+    fn set_in_levels(&mut self, entrant: u32, key: u64) {
         let (mut place, mut lower) = (entrant as usize, key);
-        for at in 0..self.levels.len() {
-            let keys = &mut self.levels[at];
-            if keys[place] == lower {
+        for groups in &mut self.levels {
+            let group = &mut groups[place / GROUP];
+            if group[place % GROUP] == lower {
                 break;
             }
-            keys[place] = lower;
-            if at + 1 < self.levels.len() {
-                place /= GROUP;
-                lower = least(group(&self.levels[at], place));
-            }
+            group[place % GROUP] = lower;
+            (place, lower) = (place / GROUP, least(group).1);
         }
         let (first, first_key) = self.first;
-        if key < first_key || (key == first_key && entrant < first) {
+        if (key, entrant) < (first_key, first) {
             self.first = (entrant, key);
         } else if entrant == first {
             self.look_for_first();
@@ -67,14 +80,8 @@ impl Tournament {
 
     fn look_for_first(&mut self) {
         let mut place = 0;
-        for keys in self.levels.iter().rev() {
-            let group = group(keys, place);
-            let (mut lowest, mut found) = (group[0], 0);
-            for (at, &key) in group.iter().enumerate().skip(1) {
-                if key < lowest {
-                    (lowest, found) = (key, at);
-                }
-            }
+        for groups in self.levels.iter().rev() {
+            let (found, lowest) = least(&groups[place]);
             place = place * GROUP + found;
             self.first = (place as u32, lowest);
         }
@@ -82,7 +89,8 @@ impl Tournament {
 
     /// The key of an entrant.
     pub(super) fn key(&self, entrant: u32) -> u64 {
-        self.levels[0][entrant as usize]
+        let place = entrant as usize;
+        self.levels[0][place / GROUP][place % GROUP]
     }
 
     /// Who has the least key, and that key.
@@ -92,14 +100,23 @@ impl Tournament {
     }
 }
 
-/// A group by its number.
-fn group(keys: &[u64], number: usize) -> &[u64] {
-    let from = number * GROUP;
-    &keys[from..keys.len().min(from + GROUP)]
+fn grouped(keys: &[u64]) -> Vec<Group> {
+    let group = |keys: &[u64]| {
+        let mut group = [OUT; GROUP];
+        group[..keys.len()].copy_from_slice(keys);
+        group
+    };
+    keys.chunks(GROUP).map(group).collect()
 }
 
-fn least(keys: &[u64]) -> u64 {
-    keys.iter().fold(OUT, |least, &key| least.min(key))
+/// The least key of a group with its place, the first of several.
+#[inline]
+fn least(group: &Group) -> (usize, u64) {
+    let (mut found, mut lowest) = (0, group[0]);
+    for (at, &key) in group.iter().enumerate().skip(1) {
+        (found, lowest) = if key < lowest { (at, key) } else { (found, lowest) };
+    }
+    (found, lowest)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::admission::ApiServer;
-use super::agenda::{self, Agenda};
+use super::agenda::Agenda;
 use super::alone::AloneTimes;
 use super::arrivals::{Arrivals, Failure, Next, Sessions};
 use super::content::{Content, ProcessId};
@@ -21,9 +21,9 @@ use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
 use crate::config::gateway::FrontEnd;
 use crate::config::scenario::LoadKind;
+use crate::engine::Engine;
 use crate::engine::metrics::EngineMetrics;
 use crate::engine::request::Effect;
-use crate::engine::{Due, Engine};
 use crate::observe::members::ScalingUse;
 use crate::observe::records::{CallRecord, CutOff};
 use crate::observe::replica::{ReplicaUse, Window};
@@ -254,10 +254,8 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
-        let mut gate = front.map(|front| Gate::new(front, setup.replicas, setup.seed, window));
-        if let Some(gate) = &mut gate {
-            faults.absent().for_each(|replica| gate.gateway.unlist(replica));
-        }
+        let new_gate = |front| Gate::new(front, setup, faults.absent(), window);
+        let gate = front.map(new_gate);
         let pods = front.map(|front| front.gateway.pods);
         Self {
             setup: Arc::clone(setup),
@@ -351,16 +349,12 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             }
             // At one instant steps end first, then clients act, then steps start.
             let client = self.client_next();
-            let engine = self.agenda.first().filter(|(due, _)| match *due {
-                Due::StepEnds(at) => client.is_none_or(|client| at <= client),
-                Due::StepStarts(at) => client.is_none_or(|client| at < client),
-            });
-            if let Some((due @ (Due::StepEnds(at) | Due::StepStarts(at)), replica)) = engine {
+            if let Some((at, key, replica)) = self.agenda.first_before(client) {
                 if at >= until {
                     break;
                 }
                 now = at;
-                self.content.set_now(agenda::key(due));
+                self.content.set_now(key);
                 self.advance(at, replica);
             } else if let Some(at) = client.filter(|at| *at < until) {
                 now = at;
@@ -384,9 +378,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
 
     /// When something happens next, as far as that is known.
     pub(super) fn next_at(&self) -> Option<Time> {
-        let engine = self.agenda.first().map(|(due, _)| match due {
-            Due::StepEnds(at) | Due::StepStarts(at) => at,
-        });
+        let engine = self.agenda.first_before(None).map(|(at, ..)| at);
         engine.into_iter().chain(self.client_next()).min()
     }
 
@@ -398,7 +390,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             && self.queue.len() == self.standing
             && self.live.window.until == Time::MAX
             && self.gate.as_ref().is_none_or(|gate| gate.open == 0)
-            && self.agenda.first().is_none()
+            && self.agenda.is_empty()
     }
 
     fn client_acts(&mut self, progress: &Progress) {

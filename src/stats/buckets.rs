@@ -6,6 +6,8 @@ use super::nearby::Nearby;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
     bounds: Box<[u64]>,
+    /// By binary digits of a sample: the first bucket that it may be in.
+    by_digits: [u8; u64::BITS as usize + 1],
     counts: Box<[u64]>,
     sum: u128,
     last: Nearby,
@@ -18,7 +20,12 @@ impl Buckets {
         let bounds = bounds.into();
         debug_assert!(bounds.is_sorted(), "bucket bounds out of order");
         let counts = vec![0; bounds.len() + 1].into_boxed_slice();
-        Self { bounds, counts, sum: 0, last: Nearby::default() }
+        let by_digits = std::array::from_fn(|digits| {
+            let least = (digits as u32).checked_sub(1).map_or(0, |zeros| 1 << zeros);
+            let first = bounds.partition_point(|&bound| bound < least);
+            u8::try_from(first).unwrap_or(u8::MAX)
+        });
+        Self { bounds, by_digits, counts, sum: 0, last: Nearby::default() }
     }
 
     /// Adds a sample.
@@ -52,7 +59,11 @@ impl Buckets {
     }
 
     fn bucket(&self, sample: u64) -> Nearby {
-        let place = self.bounds.partition_point(|&bound| bound < sample);
+        let digits = u64::BITS - sample.leading_zeros();
+        let mut place = usize::from(self.by_digits[digits as usize]);
+        while self.bounds.get(place).is_some_and(|&bound| bound < sample) {
+            place += 1;
+        }
         let least = place.checked_sub(1).map_or(0, |below| self.bounds[below] + 1);
         Nearby { place, least, most: self.bounds.get(place).copied().unwrap_or(u64::MAX) }
     }
@@ -93,5 +104,17 @@ mod tests {
         let cumulative: Vec<_> = buckets.cumulative().collect();
         assert_eq!(cumulative, [(Some(10), 2), (Some(20), 4), (None, 6)]);
         assert_eq!((buckets.count(), buckets.sum()), (6, 166));
+    }
+
+    #[test]
+    fn every_sample_finds_its_bucket() {
+        let bounds = [0, 1, 3, 4, 5, 6, 7, 8, 1_000, 1_024, 1_025, 1 << 40, u64::MAX - 1];
+        for sample in (0..1_100).chain([1 << 40, (1 << 40) + 1, u64::MAX - 1, u64::MAX]) {
+            let mut buckets = Buckets::new(bounds);
+            buckets.add(sample);
+            let before = bounds.iter().take_while(|&&bound| bound < sample).count();
+            let found = buckets.cumulative().position(|(_, upto)| upto > 0);
+            assert_eq!(found, Some(before), "{sample}");
+        }
     }
 }

@@ -16,6 +16,8 @@ const BINS: u64 = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeWeighted {
     capacity: u64,
+    /// Whether its products with numbers of bins are short.
+    is_narrow: bool,
     bins: Box<[Span]>,
     total: Span,
     /// Level times nanoseconds.
@@ -33,7 +35,16 @@ impl TimeWeighted {
     pub fn new(capacity: u64) -> Self {
         assert!(capacity > 0, "a level without capacity cannot be measured against it");
         let bins = vec![Span::ZERO; BINS as usize + 1].into_boxed_slice();
-        Self { capacity, bins, total: Span::ZERO, area: 0, max: 0, last: Nearby::default() }
+        Self {
+            capacity,
+            // There is a bin above the last one to ask for.
+            is_narrow: capacity.checked_mul(BINS + 1).is_some(),
+            bins,
+            total: Span::ZERO,
+            area: 0,
+            max: 0,
+            last: Nearby::default(),
+        }
     }
 
     /// The level stood at `level` for `span`. A span of zero leaves no mark, not even on the
@@ -59,8 +70,9 @@ impl TimeWeighted {
     /// # Panics
     /// If a level is above the capacity.
     pub fn add_each(&mut self, levels: impl Iterator<Item = (u64, Span)>) {
-        // What is still to be added to the last bin.
+        // What is still to be added to the last bin, and to the sums.
         let (mut bin, mut pending) = (self.last, Span::ZERO);
+        let (mut area, mut max) = (0, self.max);
         for (level, span) in levels {
             if span == Span::ZERO {
                 assert!(level <= self.capacity, "level {level} is above the capacity");
@@ -76,24 +88,22 @@ impl TimeWeighted {
                 }
             }
             pending += span;
-            self.area += u128::from(level) * u128::from(span.0);
-            self.max = self.max.max(level);
+            area += u128::from(level) * u128::from(span.0);
+            max = max.max(level);
         }
         self.bins[bin.place] += pending;
         self.total += pending;
-        self.last = bin;
+        (self.area, self.max, self.last) = (self.area + area, max, bin);
     }
 
     /// The place of a level's bin.
     fn place(&self, level: u64) -> usize {
         assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
-        match level.checked_mul(BINS) {
-            Some(thousandfold) => thousandfold.div_ceil(self.capacity) as usize,
-            None => {
-                let thousandfold = u128::from(level) * u128::from(BINS);
-                thousandfold.div_ceil(u128::from(self.capacity)) as usize
-            }
+        if self.is_narrow {
+            return (level * BINS).div_ceil(self.capacity) as usize;
         }
+        let thousandfold = u128::from(level) * u128::from(BINS);
+        thousandfold.div_ceil(u128::from(self.capacity)) as usize
     }
 
     /// The bin of a level, with its least and its greatest.
@@ -112,10 +122,10 @@ impl TimeWeighted {
 
     /// The greatest level of a bin.
     fn upto(&self, bin: u64) -> u64 {
-        match bin.checked_mul(self.capacity) {
-            Some(product) => product / BINS,
-            None => (u128::from(bin) * u128::from(self.capacity) / u128::from(BINS)) as u64,
+        if self.is_narrow {
+            return bin * self.capacity / BINS;
         }
+        (u128::from(bin) * u128::from(self.capacity) / u128::from(BINS)) as u64
     }
 
     /// Adds everything that another level of the same capacity has seen.

@@ -40,9 +40,17 @@ pub struct Run {
 pub struct BlockKey(pub u64);
 
 /// The content of a context, from its start: runs in order, each of at least one token.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Path {
     runs: SmallVec<[Run; INLINE_RUNS]>,
+}
+
+impl Clone for Path {
+    /// All runs at once: the list's own way is one by one.
+    #[inline]
+    fn clone(&self) -> Self {
+        Self { runs: SmallVec::from_slice(&self.runs) }
+    }
 }
 
 impl Path {

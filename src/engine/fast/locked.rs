@@ -85,15 +85,13 @@ impl FastEngine {
         else {
             return false;
         };
-        if !self.serve_running(budget, target) {
-            return false;
-        }
-        true
+        self.serve_running(budget, in_flight, target)
     }
 
     /// Those that the batch in flight ends need no further step, if their end is foreseen.
     fn foresee_ends(&mut self) {
         self.lock.ending(self.running.tick, &mut self.ending);
+        self.joined_before = self.lock.joined();
         for at in 0..self.ending.len() {
             let slot = self.ending[at];
             if !self.lock.member(slot).foreseen {
@@ -171,8 +169,9 @@ impl FastEngine {
         }
     }
 
-    /// Serves the running list, then the queue. False, with nothing decided, if blocks are short.
-    fn serve_running(&mut self, mut budget: u64, target: &mut FastBatch) -> bool {
+    /// Serves the running list, then the queue. False, with nothing decided, if blocks are short and
+    /// that does not go in lock step.
+    fn serve_running(&mut self, mut budget: u64, in_flight: bool, target: &mut FastBatch) -> bool {
         let members = self.lock.blocks_now();
         let chunk = self.partial.filter(|_| budget > 0).map(|slot| {
             let state = self.scheduler.state(slot);
@@ -185,7 +184,11 @@ impl FastEngine {
             Tokens(computed + tokens).blocks_ceil(block_size).saturating_sub(held)
         });
         if Blocks(members) + needed > self.scheduler.kv.free_blocks() {
-            return false;
+            let goes = self.can_serve_short();
+            if goes {
+                self.serve_short(in_flight, target);
+            }
+            return goes;
         }
         self.scheduler.kv.take(members);
         target.members = self.lock.count();
@@ -267,10 +270,13 @@ impl FastEngine {
                     computed += 1;
                     self.queued.ghosts += 1;
                 }
+                // Up to here it alone wrote what it wrote.
                 self.lock.remove(slot);
                 self.forget_writer(slot);
+            } else if self.joined_before != self.lock.joined() {
+                // Since its end was foreseen, others may have begun to write the same.
+                self.label_before(slot, end);
             }
-            self.label_before(slot, end);
             self.set_blocks(slot, computed, end);
             let state = self.scheduler.state(slot);
             effects.push(Effect::Finished {
@@ -302,8 +308,10 @@ impl FastEngine {
     /// What must be known before the output of a row is taken in. A stop token may end a request
     /// that has just joined: the next batch holds it for nothing.
     pub(super) fn before_row_ends(&mut self, slot: Slot) {
-        self.label_before(slot, self.scheduler.state(slot).computed);
-        if self.lock.is_member(slot) && self.scheduler.next_output_ends(slot) {
+        if !self.lock.is_member(slot) {
+            // A member alone writes what it writes.
+            self.label_before(slot, self.scheduler.state(slot).computed);
+        } else if self.scheduler.next_output_ends(slot) {
             let computed = self.lock.computed(slot) + 1;
             self.set_blocks(slot, computed, 0);
             self.lock.remove(slot);
@@ -315,33 +323,9 @@ impl FastEngine {
     /// Leaves lock step: everything is in the scheduler's state again, as if its own steps had
     /// brought it there.
     pub(super) fn unlock(&mut self, in_flight: bool) {
-        let tick = self.lock.tick;
-        let flying = u64::from(in_flight);
         let mut rows = std::mem::take(&mut self.rows);
         for at in 0..self.scheduler.running.len() {
-            let slot = self.scheduler.running[at];
-            if self.lock.is_member(slot) {
-                let member = self.lock.member(slot);
-                if member.since + 1 == tick {
-                    continue;
-                }
-                let computed = self.lock.computed(slot);
-                self.set_blocks(slot, computed, computed - flying);
-                let last_update = self.last_update;
-                let state = self.scheduler.state_mut(slot);
-                state.computed = computed;
-                state.in_flight = flying;
-                state.outputs = member.outputs + (tick - 1 - flying - member.since);
-                state.last_output = last_update;
-            } else if self.ending.contains(&slot) {
-                let last_update = self.last_update;
-                self.scheduler.state_mut(slot).last_output = last_update;
-            } else {
-                continue;
-            }
-            if in_flight {
-                rows.push(self.row_in_flight(slot));
-            }
+            rows.extend(self.leave(self.scheduler.running[at], in_flight));
         }
         rows.append(&mut self.running.batch.rows);
         self.rows = std::mem::replace(&mut self.running.batch.rows, rows);
@@ -350,6 +334,31 @@ impl FastEngine {
         self.joining.clear();
         self.ending.clear();
         self.lock.clear();
+    }
+
+    /// Everything of a request is in the scheduler's state again. If it decodes in the batch in
+    /// flight, the row of it.
+    pub(super) fn leave(&mut self, slot: Slot, in_flight: bool) -> Option<Row> {
+        let (tick, flying) = (self.lock.tick, u64::from(in_flight));
+        let last_update = self.last_update;
+        if self.lock.is_member(slot) {
+            let member = self.lock.member(slot);
+            if member.since + 1 == tick {
+                return None;
+            }
+            let computed = self.lock.computed(slot);
+            self.set_blocks(slot, computed, computed - flying);
+            let state = self.scheduler.state_mut(slot);
+            state.computed = computed;
+            state.in_flight = flying;
+            state.outputs = member.outputs + (tick - 1 - flying - member.since);
+            state.last_output = last_update;
+        } else if self.ending.contains(&slot) {
+            self.scheduler.state_mut(slot).last_output = last_update;
+        } else {
+            return None;
+        }
+        in_flight.then(|| self.row_in_flight(slot))
     }
 
     /// A former member's part of the batch in flight.

@@ -94,22 +94,37 @@ impl LockStep {
         self.writers.clear();
     }
 
+    #[inline]
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
+    /// How often anybody has joined.
+    pub(super) fn joined(&self) -> u64 {
+        self.joined
+    }
+
+    #[inline]
     pub(super) fn is_member(&self, slot: Slot) -> bool {
         self.members.get(slot as usize).is_some_and(|member| member.active)
     }
 
     /// What is known of a request that is or was a member.
+    #[inline]
     pub(super) fn member(&self, slot: Slot) -> Member {
         self.members[slot as usize]
     }
 
     /// Moves on to later schedulings.
+    #[inline]
     pub(super) fn advance(&mut self, ticks: u64) {
         self.tick += ticks;
+        if self.next_outgrown().is_some_and(|tick| tick <= self.tick) {
+            self.outgrow();
+        }
+    }
+
+    fn outgrow(&mut self) {
         while let Some(&Reverse((tick, _, slot))) = self.outgrowing.peek()
             && tick <= self.tick
         {
@@ -205,7 +220,14 @@ impl LockStep {
     }
 
     /// Appends those that the outputs of `tick` end, in the order of the running list.
+    #[inline]
     pub(super) fn ending(&mut self, tick: u64, ending: &mut Vec<Slot>) {
+        if self.next_end().is_some_and(|end| end <= tick) {
+            self.take_ending(tick, ending);
+        }
+    }
+
+    fn take_ending(&mut self, tick: u64, ending: &mut Vec<Slot>) {
         while let Some(&Reverse((at, _, slot))) = self.finishing.peek()
             && at <= tick
         {
@@ -221,21 +243,25 @@ impl LockStep {
     }
 
     /// The tick whose outputs end a member first.
+    #[inline]
     pub(super) fn next_end(&self) -> Option<u64> {
         self.finishing.peek().map(|Reverse((tick, _, _))| *tick)
     }
 
     /// The tick at which a member outgrows the window first.
+    #[inline]
     pub(super) fn next_outgrown(&self) -> Option<u64> {
         self.outgrowing.peek().map(|Reverse((tick, _, _))| *tick)
     }
 
     /// Tokens that a member has computed before this tick's scheduling.
+    #[inline]
     pub(super) fn computed(&self, slot: Slot) -> u64 {
         (self.tick as i64 + self.members[slot as usize].offset) as u64
     }
 
     /// The remainder of the offsets of those that take a block at a tick.
+    #[inline]
     fn remainder(&self, tick: u64) -> usize {
         self.phase(-(tick as i64))
     }
@@ -250,6 +276,7 @@ impl LockStep {
     }
 
     /// Blocks that members take in the last scheduling.
+    #[inline]
     pub(super) fn blocks_now(&self) -> u64 {
         u64::from(self.phases[self.remainder(self.tick)])
     }
@@ -274,14 +301,17 @@ impl LockStep {
     /// by how many ticks later, and how many. No more ticks than a cycle has.
     pub(super) fn each_taken(&self, tick: u64, ticks: u64, mut taken: impl FnMut(u64, u64)) {
         debug_assert!(ticks <= self.block_size, "a cycle, but {ticks} ticks");
-        let (last, first) = self.phases.split_at(self.remainder(tick) + 1);
         // From tick to tick the remainder falls by one.
-        let phases = last.iter().rev().chain(first.iter().rev());
-        (0..ticks).zip(phases).for_each(|(later, &phase)| {
-            if phase > 0 {
-                taken(later, u64::from(phase));
+        let (last, first) = self.phases.split_at(self.remainder(tick) + 1);
+        let mut later = 0;
+        for phases in [last, first] {
+            for &phase in phases.iter().rev().take((ticks - later) as usize) {
+                if phase > 0 {
+                    taken(later, u64::from(phase));
+                }
+                later += 1;
             }
-        });
+        }
     }
 
     /// The most blocks that members may take in the next `ticks` schedulings.
@@ -306,6 +336,7 @@ impl LockStep {
     }
 
     /// The sum of the members' contexts in this tick's step, and the same up to the window.
+    #[inline]
     pub(super) fn contexts(&self) -> (u64, u64) {
         let next = self.tick as i64 + 1;
         let all = (self.count as i64 * next + self.offsets) as u64;
@@ -318,6 +349,7 @@ impl LockStep {
     }
 
     /// By how much these sums grow from tick to tick.
+    #[inline]
     pub(super) fn growth(&self) -> (u64, u64) {
         (self.count, if self.window.is_some() { self.within } else { self.count })
     }

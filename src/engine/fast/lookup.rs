@@ -28,7 +28,7 @@ impl FastEngine {
 
     /// Whether skipped steps have taken blocks that were hit.
     fn may_have_lost(&self, now: Time, path: &Path, hits: Hits) -> bool {
-        let Some(skip) = self.skip else { return false };
+        let Some(skip) = &self.skip else { return false };
         self.scheduler.kv().may_lose(path, hits)
             && self.blocks_at_most(skip.begun(now), skip.chunk.as_ref())
                 > self.scheduler.kv().free_without_content()
@@ -48,7 +48,7 @@ impl FastEngine {
 
     /// Brings everything to where it is at this instant.
     pub(super) fn catch_up(&mut self, now: Time) {
-        let Some(skip) = self.skip else { return };
+        let Some(skip) = &self.skip else { return };
         let begun = skip.begun(now);
         if skip.open && begun == skip.steps {
             // What follows was decided in the last of them.

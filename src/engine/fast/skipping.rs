@@ -275,17 +275,19 @@ impl FastEngine {
             return;
         }
         let members = skip.members;
-        // The step before them has ended, and all of them but the last.
+        // All of them but the last.
+        let ended = skip.series.sum(steps - 1);
+        // The step before them has ended, too.
         if members > 0 {
             let latency = &mut self.metrics.inter_token_latency;
             let gap = skip.at - self.last_update;
             latency.add_all(gap.0, members, u128::from(gap.0) * u128::from(members));
-            add_steps(latency, &skip.series, steps - 1, members);
+            add_steps(latency, &skip.series, steps - 1, ended, members);
         }
         let tokens = u128::from(members) * u128::from(steps);
         self.metrics.iteration_tokens.add_all(members, steps, tokens);
         self.metrics.steps += steps;
-        self.last_update = skip.start(steps - 1);
+        self.last_update = skip.at + ended;
         self.carry = skip.series.rest_after(steps);
         if let Some(decode) = &skip.decode {
             self.decode_carry = decode.rest_after(steps);
@@ -348,9 +350,9 @@ impl FastEngine {
     /// A request is about to arrive: skipped steps are settled as far as they have begun, and end
     /// there if the next scheduling may admit it.
     pub(super) fn before_arrival(&mut self, now: Time, request: &Request) {
-        let Some(skip) = self.skip else { return };
-        let begun = skip.begun(now);
-        if skip.open && begun == skip.steps {
+        let Some(skip) = &self.skip else { return };
+        let (begun, open, steps) = (skip.begun(now), skip.open, skip.steps);
+        if open && begun == steps {
             // What follows was decided before.
             self.take_steps(begun);
             return;
@@ -361,9 +363,9 @@ impl FastEngine {
         }
         self.tell_steps(begun);
         let full = self.scheduler.running.len() >= self.scheduler.config().max_num_seqs;
-        if skip.open && !full && self.comes_first(request) {
+        if open && !full && self.comes_first(request) {
             // Its last step may admit it.
-            let steps = skip.steps - 1;
+            let steps = steps - 1;
             if begun == steps {
                 self.end_skip(now, begun);
             } else if let Some(skip) = &mut self.skip {
@@ -376,9 +378,9 @@ impl FastEngine {
 
     /// A skip ends with the steps that have begun.
     pub(super) fn end_skip(&mut self, now: Time, begun: u64) {
-        let Some(skip) = self.skip else { return };
-        self.take_steps(begun);
+        let Some(skip) = &self.skip else { return };
         let end = skip.start(begun);
+        self.take_steps(begun);
         self.await_end(end, self.running.tick);
         if end == now && self.due == Some(Due::StepEnds(end)) {
             let mut effects = Vec::new();
@@ -395,9 +397,22 @@ impl FastEngine {
     }
 }
 
-/// Adds the spans of the first `steps` steps of a series, each as often as `weight`.
-fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, weight: u64) {
-    let (mut series, mut left) = (*series, steps);
+/// Adds the spans of the first `steps` steps of a series, which take `all` together, each as often
+/// as `weight`.
+fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, all: Span, weight: u64) {
+    let shortest = series.first.whole();
+    let bound = buckets.bound(shortest.0);
+    if bound.is_none_or(|bound| series.steps_within(Span(bound), steps) == steps) {
+        // Nearly always: all of them are in one bucket.
+        let sum = u128::from(all.0) * u128::from(weight);
+        buckets.add_all(shortest.0, steps * weight, sum);
+        return;
+    }
+    add_steps_by_bucket(buckets, *series, steps, weight);
+}
+
+fn add_steps_by_bucket(buckets: &mut Buckets, mut series: Series, steps: u64, weight: u64) {
+    let mut left = steps;
     while left > 0 {
         let shortest = series.first.whole();
         let bound = buckets.bound(shortest.0);

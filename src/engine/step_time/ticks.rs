@@ -22,9 +22,16 @@ impl Ticks {
     }
 
     /// Whole nanoseconds in it.
+    #[inline]
     #[must_use]
     pub fn whole(self) -> Span {
         Span((self.0 >> FRACTION_BITS) as u64)
+    }
+
+    /// What is left of it behind these.
+    #[inline]
+    fn rest(self) -> Carry {
+        Carry(self.0 as u64 & ((1 << FRACTION_BITS) - 1))
     }
 }
 
@@ -41,10 +48,11 @@ impl Default for Carry {
 
 impl Carry {
     /// The span of the next step.
+    #[inline]
     pub fn step(&mut self, ticks: Ticks) -> Span {
-        let series = Series { rest: *self, first: ticks, slope: Ticks(0) };
-        *self = series.rest_after(1);
-        series.sum(1)
+        let all = Ticks(u128::from(self.0) + ticks.0);
+        *self = all.rest();
+        all.whole()
     }
 }
 
@@ -60,17 +68,17 @@ pub struct Series {
 }
 
 impl Series {
+    #[inline]
     fn exact(&self, steps: u64) -> u128 {
-        let sum = match (u64::try_from(self.first.0), u64::try_from(self.slope.0)) {
+        let is_short = (self.first.0 | self.slope.0) >> 64 == 0 && steps < 1 << 31;
+        let sum = if is_short {
             // Nearly always: below four seconds a step. Short products are much faster.
-            (Ok(first), Ok(slope)) if steps < 1 << 31 => {
-                let pairs = steps * steps.saturating_sub(1) / 2;
-                u128::from(steps) * u128::from(first) + u128::from(pairs) * u128::from(slope)
-            }
-            _ => {
-                let pairs = u128::from(steps) * u128::from(steps.saturating_sub(1)) / 2;
-                u128::from(steps) * self.first.0 + pairs * self.slope.0
-            }
+            let pairs = steps * steps.saturating_sub(1) / 2;
+            let (first, slope) = (self.first.0 as u64, self.slope.0 as u64);
+            u128::from(steps) * u128::from(first) + u128::from(pairs) * u128::from(slope)
+        } else {
+            let pairs = u128::from(steps) * u128::from(steps.saturating_sub(1)) / 2;
+            u128::from(steps) * self.first.0 + pairs * self.slope.0
         };
         u128::from(self.rest.0) + sum
     }
@@ -97,7 +105,7 @@ impl Series {
     /// What is carried on behind its first `steps` steps.
     #[must_use]
     pub fn rest_after(&self, steps: u64) -> Carry {
-        Carry(self.exact(steps) as u64 & ((1 << FRACTION_BITS) - 1))
+        Ticks(self.exact(steps)).rest()
     }
 
     /// The same steps without the first ones.
