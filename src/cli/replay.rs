@@ -166,7 +166,7 @@ fn drawn<O>(case: &Case, run: &Run<O>, hits: HitsOverTime) -> Figure {
     };
     let subtitle = format!("{}: {replicas}", scenario.name);
     let blocks = engine.usable_blocks().unwrap_or(Blocks::ZERO);
-    Figure::of_run(run, hits, (scenario.replicas, blocks), subtitle)
+    Figure::of_run(run, hits, blocks, subtitle)
 }
 
 /// Has the first Ctrl-C stop the simulation where it is, and the second the program.

@@ -16,9 +16,9 @@ pub mod read;
 /// A gateway in front of a fleet, and who is behind it.
 ///
 /// A call asks for the model group with the name of its served model, or for the first group if
-/// there is none: [`read::Gateway::check_models`] has told of that. Deployments name replicas of the
-/// fleet. A replica that none names gets such as the first replica has, and those of replicas that
-/// there are not, or not yet, are left out, so that fleets of any size stand behind the same
+/// there is none: [`read::Gateway::check_models`] has told of that. Deployments name replicas of
+/// the fleet. A replica that none names gets such as the first replica has, and those of replicas
+/// that there are not, or not yet, are left out, so that fleets of any size stand behind the same
 /// settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrontEnd {

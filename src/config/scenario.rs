@@ -182,11 +182,9 @@ impl Scenario {
         let serving = Serving { notes, ..Serving::read(&document)? };
         let load = Load::read(&document)?;
         let is_trace = load.kind == LoadKind::Trace;
-        let seconds = |key, default| document.seconds(key, default);
         let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
         let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
-        let pods = gateway.as_ref().map(|gateway| gateway.config().pods);
-        let autoscale = Autoscale::read(&document, pods, replicas)?;
+        let autoscale = Autoscale::read(&document, gateway.as_ref().map(Gateway::pods), replicas)?;
         let scene = faults::Scene::new(replicas, &pools, &autoscale, gateway.as_ref());
         let router = router::read_kind(&document, router::FLEET)?;
         let calibration = read_calibration(&document, &serving)?;
@@ -210,7 +208,7 @@ impl Scenario {
             reshape: Reshape::read(&document, is_trace)?,
             open_loop: document.flag("workload.open_loop")?.unwrap_or(false),
             seed: document.whole("run.seed", 0, i64::MAX as u64)?.unwrap_or(1),
-            warmup: seconds("run.warmup_s", if is_trace { 0.0 } else { 1_800.0 })?,
+            warmup: document.seconds("run.warmup_s", if is_trace { 0.0 } else { 1_800.0 })?,
             window: read_window(&document, is_trace)?,
             targets: document.texts("slo.targets")?.unwrap_or_default(),
             target_places: document.element_places("slo.targets"),

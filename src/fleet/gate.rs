@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Setup;
 use super::gate_use::Counted;
 use super::observer::Observer;
 use super::world::{Event, InFlight, Stage, World};
@@ -55,8 +56,14 @@ pub(super) struct Gate<'a> {
 
 impl<'a> Gate<'a> {
     /// Every replica is in the model list: one without a deployment gets such as the first one has.
-    /// Deployments of replicas that there are not, or not yet, are left out of it.
-    pub(super) fn new(front: &'a FrontEnd, replicas: u32, seed: u64, window: Window) -> Self {
+    /// Deployments of replicas that there are not, or not yet, are left out of it; so are `absent`
+    /// ones.
+    pub(super) fn new(
+        front: &'a FrontEnd,
+        setup: &Setup,
+        absent: impl Iterator<Item = ReplicaId>,
+        window: Window,
+    ) -> Self {
         let pods = MemberWatch::new(window, front.gateway.pods);
         let mut config = front.gateway.clone();
         if config.groups.is_empty() {
@@ -66,9 +73,10 @@ impl<'a> Gate<'a> {
             config.deployments.push(Deployment::new(0, ReplicaId(0)));
         }
         let named: Vec<ReplicaId> = config.deployments.iter().map(|one| one.replica).collect();
-        let mut gateway = Gateway::new(config, seed);
-        named.into_iter().filter(|one| one.0 >= replicas).for_each(|one| gateway.unlist(one));
-        (0..replicas).for_each(|replica| gateway.list(ReplicaId(replica)));
+        let mut gateway = Gateway::new(config, setup.seed);
+        named.into_iter().filter(|one| one.0 >= setup.replicas).for_each(|one| gateway.unlist(one));
+        (0..setup.replicas).for_each(|replica| gateway.list(ReplicaId(replica)));
+        absent.for_each(|replica| gateway.unlist(replica));
         Self {
             gateway,
             clients: &front.clients,

@@ -237,8 +237,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         observer: O,
         alone: Option<&'a AloneTimes>,
     ) -> Self {
-        let window = measured(setup);
-        let blocks = usable_blocks(setup);
+        let (window, blocks) = (measured(setup), usable_blocks(setup));
         let over_time = observer.wants_use_over_time();
         let replica = |number| Replica {
             engine: engine(),
@@ -255,13 +254,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
         let faults = Faults::new(setup.replicas, &setup.events);
         let mut router = Routers::new(setup);
         faults.absent().for_each(|replica| router.leaves(replica));
-        let new_gate = |front| Gate::new(front, setup.replicas, setup.seed, window);
-        let mut gate = front.map(new_gate);
-        if let Some(gate) = &mut gate {
-            faults.absent().for_each(|replica| gate.gateway.unlist(replica));
-        }
+        let new_gate = |front| Gate::new(front, setup, faults.absent(), window);
+        let gate = front.map(new_gate);
         let pods = front.map(|front| front.gateway.pods);
-        let live = LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window };
         Self {
             setup: Arc::clone(setup),
             arrivals: Arrivals::new(sessions, recorded, setup.open_loop),
@@ -295,7 +290,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             free_requests: Vec::new(),
             observer,
             last_ended: Time::ZERO,
-            live,
+            live: LiveContext { tokens: 0, since: Time::ZERO, token_nanos: 0, window },
             burst: Bursts::watched(window),
             effects: Vec::new(),
             stuck: None,

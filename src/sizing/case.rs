@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::figures::Figures;
 use super::slo::{Metric, Slo, Verdict};
@@ -180,8 +181,32 @@ impl Case {
         progress: &Progress,
     ) -> Result<Run<O>> {
         self.check_events(replicas)?;
-        let run = self.simulate(replicas, Sessions::Held(&self.workload), observer, progress)?;
-        self.finished(run)
+        let sessions = Sessions::Held(&self.workload);
+        // Where one thread simulates, another plays sessions alone before they are asked for.
+        let every_session =
+            self.scenario.load.kind == LoadKind::Trace && self.setup.window.is_none();
+        let beside = self.threads > 1 && self.why_one_thread().is_some() && every_session;
+        if !(beside && observer.wants_alone()) {
+            return self.finished(self.simulate(replicas, sessions, observer, progress)?);
+        }
+        let is_over = AtomicBool::new(false);
+        let run = std::thread::scope(|scope| {
+            scope.spawn(|| self.play_alone(&is_over));
+            let run = self.simulate(replicas, sessions, observer, progress);
+            is_over.store(true, Ordering::Relaxed);
+            run
+        });
+        self.finished(run?)
+    }
+
+    /// Finds out how long every session takes alone, until nobody will ask for it any more.
+    fn play_alone(&self, is_over: &AtomicBool) {
+        for (number, plan) in (0..).zip(&self.workload.sessions) {
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            self.alone.task_llm(number, plan, &self.workload.contexts);
+        }
     }
 
     /// Simulates the fleet on sessions that come one by one and are forgotten when they are over.

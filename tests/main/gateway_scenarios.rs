@@ -79,7 +79,8 @@ fn every_scenario_has_its_answers() {
 #[test]
 fn replays_give_the_answers_that_they_gave() {
     for (name, words) in answers() {
-        if words[0] != "replay" {
+        // Others take many times as long.
+        if words[0] != "replay" || name.starts_with("pins") {
             continue;
         }
         let mut run = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"));
@@ -122,7 +123,7 @@ fn what_the_pin_cliff_costs() {
         row.extend(of(&shared));
         assert_row(&row);
     }
-    // As long as nearly all sessions that are open have a pin nothing, beyond it half as many again.
+    // As long as nearly all open sessions have a pin nothing, beyond it half as many again.
     assert_eq!((gpus[0].0, gpus[1].0), (gpus[0].1, gpus[1].1), "{gpus:?}");
     assert!(gpus[2].0 > 1.4 * gpus[2].1, "{gpus:?}");
     // Twice as many, on as many GPUs as they need with Redis.

@@ -165,9 +165,11 @@ fn sessions_of_agents_give_the_same_bytes_on_any_number_of_threads() {
 #[test]
 fn who_asks_for_threads_is_told_why_one_simulates() {
     let args = ["benches/w2.toml", "--set", "workload.to_s=60", "--set", "router=least_loaded"];
-    let told = |threads: &[&str]| replayed(&[&args[..], threads].concat()).1;
+    let told = |threads: &[&str]| replayed(&[&args[..], threads].concat());
+    let (one, two) = (told(&["--threads", "1"]), told(&["--threads", "2"]));
     let why = "note: one thread simulates: the router chooses a replica for every call";
-    assert!(told(&["--threads", "2"]).starts_with(why), "{}", told(&["--threads", "2"]));
-    assert_eq!(told(&["--threads", "1"]), "");
-    assert_eq!(told(&[]), "");
+    assert!(two.1.starts_with(why), "{}", two.1);
+    assert_eq!((&*one.1, &*told(&[]).1), ("", ""));
+    // Another thread plays sessions alone meanwhile.
+    assert!(one.0 == two.0, "{}", difference(&one.0[2], &two.0[2]));
 }

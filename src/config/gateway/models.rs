@@ -4,6 +4,12 @@ use super::read::{CONFIG, Gateway};
 use crate::diag::{Error, Result, Warning, nearest};
 
 impl Gateway {
+    /// Pods at the start.
+    #[must_use]
+    pub fn pods(&self) -> u32 {
+        self.config().pods
+    }
+
     /// Checks that calls of these served models have a model group in the config. Without a config
     /// there is one group, which takes all; so does the only one of a config, with a warning.
     ///

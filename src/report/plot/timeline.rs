@@ -27,18 +27,12 @@ enum Level {
 }
 
 impl Figure {
-    /// A run over time that began with so many replicas of so many usable blocks each. `subtitle`
-    /// says on what.
+    /// A run over time, of replicas with so many usable blocks each. `subtitle` says on what.
     #[must_use]
-    pub fn of_run<O>(
-        run: &Run<O>,
-        hits: HitsOverTime,
-        (replicas, blocks): (u32, Blocks),
-        subtitle: String,
-    ) -> Self {
+    pub fn of_run<O>(run: &Run<O>, hits: HitsOverTime, blocks: Blocks, subtitle: String) -> Self {
         let over_time = OverTime::of(run, hits);
         let hit = over_time.hit_points();
-        let changes = Changes::of(run, replicas);
+        let changes = Changes::of(run);
         let kv = over_time.points(&changes, Level::Blocks, 1.0 / blocks.0.max(1) as f64);
         let title = changes.title(|from, to| over_time.hit_between(from, to));
         let overall = over_time.hit_between(0.0, f64::INFINITY);

@@ -24,13 +24,12 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Of a run that began with so many replicas.
-    pub(super) fn of<O>(run: &'a Run<O>, replicas: u32) -> Self {
+    pub(super) fn of<O>(run: &'a Run<O>) -> Self {
         let end = run.window.until;
         let inside = run.changes.iter().filter(|change| change.at < end);
         let changes: Vec<ReplicaChange> = inside.copied().collect();
         let scaled = run.scaling.replicas.is_some();
-        let up = when_up(&changes, run.replicas.len(), replicas, end);
+        let up = when_up(&changes, run.replicas.len(), run.replicas_at_start, end);
         Self { changes, wanted: &run.scaling.events, up, scaled, end }
     }
 
