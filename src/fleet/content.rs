@@ -88,6 +88,11 @@ impl Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessId(pub u32);
 
+impl ProcessId {
+    /// No process: there are never so many.
+    const NOBODY: Self = Self(u32::MAX);
+}
+
 /// How far a process has computed a segment, or a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
@@ -104,7 +109,7 @@ pub struct OwnContent {
     segments: Vec<Segment>,
     /// By segment and model, as in [`Content`].
     of_model: FxHashMap<(SegmentId, u32), SegmentId>,
-    /// By segment and process, as in [`Content`].
+    /// How far processes have computed a segment, but for the first one that did.
     by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
 }
 
@@ -116,6 +121,10 @@ struct Segment {
     told: u32,
     /// The position up to which some replica has computed it.
     computed: u32,
+    /// The first process to compute it, [`ProcessId::NOBODY`] before. Mostly it stays the only one.
+    process: ProcessId,
+    /// How far that one has.
+    reach: Reach,
 }
 
 /// Beyond every context.
@@ -129,7 +138,8 @@ impl OwnContent {
 
     /// A segment that nobody has written yet.
     fn new_segment(&mut self) -> SegmentId {
-        self.segments.push(Segment { told: NO_TRUNK, computed: 0 });
+        let (process, reach) = (ProcessId::NOBODY, Reach::default());
+        self.segments.push(Segment { told: NO_TRUNK, computed: 0, process, reach });
         SegmentId(self.first + self.segments.len() as u32 - 1)
     }
 
@@ -351,7 +361,16 @@ impl Content {
         for run in path.runs() {
             let key = (run.segment, process);
             let reach = match own.of(run.segment) {
-                Some(_) => own.by_process.entry(key).or_default(),
+                Some(place) => {
+                    let segment = &mut own.segments[place];
+                    if segment.process == ProcessId::NOBODY {
+                        segment.process = process;
+                    }
+                    match segment.process == process {
+                        true => &mut segment.reach,
+                        false => own.by_process.entry(key).or_default(),
+                    }
+                }
                 None => self.by_process.entry(key).or_default(),
             };
             let end = small(run.end.min(upto));
@@ -368,22 +387,25 @@ impl Content {
     /// Leading tokens of a context that a process has begun to compute, and that it has computed.
     #[must_use]
     pub fn reached(&self, own: &OwnContent, path: &Path, process: ProcessId) -> Reach {
-        let upto = |part: fn(&Reach) -> u32| {
-            let mut start = 0;
-            for run in path.runs() {
-                let key = (run.segment, process);
-                let reach = match own.of(run.segment) {
-                    Some(_) => own.by_process.get(&key),
-                    None => self.by_process.get(&key),
-                };
-                let upto = reach.map_or(0, part);
-                if upto < small(run.end) {
-                    return upto.max(start);
-                }
-                start = small(run.end);
+        let (mut start, mut done) = (0, None);
+        for run in path.runs() {
+            let key = (run.segment, process);
+            let reach = match own.of(run.segment).map(|place| &own.segments[place]) {
+                Some(segment) if segment.process == process => Some(&segment.reach),
+                Some(_) => own.by_process.get(&key),
+                None => self.by_process.get(&key),
+            };
+            let (reach, end) = (reach.copied().unwrap_or_default(), small(run.end));
+            if done.is_none() && reach.done < end {
+                done = Some(reach.done.max(start));
             }
-            start
-        };
-        Reach { begun: upto(|reach| reach.begun), done: upto(|reach| reach.done) }
+            // What is computed was begun.
+            if reach.begun < end {
+                let begun = reach.begun.max(start);
+                return Reach { begun, done: done.unwrap_or(begun) };
+            }
+            start = end;
+        }
+        Reach { begun: start, done: done.unwrap_or(start) }
     }
 }

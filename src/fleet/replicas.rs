@@ -185,6 +185,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         if self.is_alone {
             return;
         }
+        // Behind a gateway it may be admitted once more, and find everything.
+        record.missed = Missed::default();
         if cached < record.ceiling {
             let processes =
                 Processes { of: &self.replicas, at: replica, gone: !self.gone.is_empty() };
@@ -239,12 +241,14 @@ impl<E> Processes<'_, E> {
         let here = content.reached(own, path, self.of[self.at.index()].process);
         let done = whole(here.done).clamp(at, until);
         let begun = whole(here.begun).clamp(done, until);
-        let living = if self.gone {
-            let reach = self.of.iter().map(|other| content.reached(own, path, other.process).begun);
-            whole(reach.max().unwrap_or(0)).clamp(begun, until)
-        } else {
-            until
-        };
+        let mut living = if self.gone { begun } else { until };
+        for other in self.of {
+            if living >= until {
+                break;
+            }
+            let there = content.reached(own, path, other.process).begun;
+            living = living.max(whole(there).min(until));
+        }
         Missed {
             evicted: done - at,
             under_way: begun - done,

@@ -126,7 +126,7 @@ impl CallRecord {
 pub struct Missed {
     /// Computed by this process, and evicted since (or cached by another of its ranks).
     pub evicted: u32,
-    /// Begun by this process for a call that was still under way.
+    /// Begun by this process for a call that had not ended: under way, or given up.
     pub under_way: u32,
     /// Computed only by other replicas, and there still is such a process.
     pub elsewhere: u32,

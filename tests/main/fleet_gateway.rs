@@ -59,6 +59,10 @@ pub fn use_of(run: &Run) -> &GatewayUse {
 
 /// Every request that came to the gateway ended once, and every call has one end.
 pub fn assert_nothing_is_lost(run: &Run, calls: usize) {
+    for call in run.records.calls.iter().filter(|c| c.outcome == CallOutcome::Completed) {
+        let missed: u64 = call.missed.parts().iter().map(|part| u64::from(*part)).sum();
+        assert_eq!(missed, (call.ceiling - call.cached).0, "{call:?}");
+    }
     let counts = &use_of(run).counts;
     let records = &run.records.calls;
     assert_eq!(records.len(), calls);
