@@ -342,15 +342,15 @@ fn forget_gateway(document: &mut Document) {
 
 /// As given, else that of the calibration.
 fn read_api_time(document: &Document, calibration: Option<&Calibration>) -> Result<ApiTime> {
-    let fitted = calibration.map(|found| found.api).unwrap_or_default();
-    let span = |key: &str, fitted: Option<f64>, default: f64, unit: f64| {
-        let value = document.number(key, 0.0, 1e6)?.or(fitted).unwrap_or(default);
-        Ok(Span::from_secs_f64(value * unit))
+    let fitted = calibration.map(|found| found.api).unwrap_or_default().or_default();
+    let span = |key: &str, fitted: Span, unit: f64| {
+        let value = document.number(key, 0.0, 1e6)?;
+        Ok(value.map_or(fitted, |value| Span::from_secs_f64(value * unit)))
     };
     Ok(ApiTime {
-        request: span("api.request_ms", fitted.request_ms, 8.0, 1e-3)?,
-        prompt_token: span("api.prompt_token_us", fitted.prompt_token_us, 2.0, 1e-6)?,
-        output_token: span("api.output_token_us", fitted.output_token_us, 46.0, 1e-6)?,
+        request: span("api.request_ms", fitted.request, 1e-3)?,
+        prompt_token: span("api.prompt_token_us", fitted.prompt_token, 1e-6)?,
+        output_token: span("api.output_token_us", fitted.output_token, 1e-6)?,
     })
 }
 
