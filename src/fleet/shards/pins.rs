@@ -4,6 +4,9 @@
 //! session has to do with no replica: its calls had failed when recorded or do not fit into the
 //! context, and what follows them follows from the trace alone. So that order needs no replica to
 //! be simulated, only the clients of the few sessions that do not begin with a call for one.
+//!
+//! Sessions are handed over in the order of their starts. Behind one of those few all others wait
+//! that start before it is settled: as many are held as start in that time.
 
 use crate::config::scenario::OnOverflow;
 use crate::fleet::Setup;
