@@ -179,6 +179,7 @@ struct Fleet<'a, E, O> {
     bound: Time,
     /// Where the run was stopped from outside.
     stopped: Option<Time>,
+    window: Window,
     room: usize,
 }
 
@@ -194,40 +195,11 @@ pub(super) fn play<E: Engine + Send, O: Observer + Send>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
-    let parts = parts(setup.replicas, sizes.shards);
-    let part = |(first, replicas)| (first, Arc::new(Setup { replicas, ..setup.clone() }));
-    let parts: Vec<(u32, Arc<Setup>)> = parts.map(part).collect();
-    let room = (sizes.room / parts.len()).max(1);
-    let known: Option<&[ContextPlan]> = match &sessions {
-        Sessions::Held(workload) => Some(&workload.contexts),
-        _ => None,
-    };
-    let mut shards = Vec::with_capacity(parts.len());
-    for (first, setup) in &parts {
-        let log = Log::new(room, &observer);
-        let mut world = World::new(setup, None, Sessions::None, &engine, log, alone);
-        world.arrivals = Arrivals::given(known.map_or(Cow::Owned(Vec::new()), Cow::Borrowed));
-        world.first_replica = *first;
-        world.burst = Bursts::Logged(Vec::new());
-        world.content.tell_shared();
-        let (progress, reached) = (Progress::default(), Time::ZERO);
-        shards.push(Shard { world, first: *first, progress, reached, halted: None });
-    }
-    let window = measured(setup);
-    let mut fleet = Fleet {
-        teller: Teller::new(setup, window, observer, parts.iter().map(|part| part.0).collect()),
-        shards,
-        pins: Pins::new(setup, sessions, window.until, sizes.batch_calls),
-        batch: None,
-        contexts: if known.is_some() { usize::MAX } else { 0 },
-        bound: Time::ZERO,
-        stopped: None,
-        room,
-    };
+    let mut fleet = Fleet::new(sizes, setup, sessions, &engine, observer, alone);
     while fleet.goes_on(progress) {
         fleet.stretch(pool);
     }
-    fleet.finish(window)
+    fleet.finish()
 }
 
 /// The replicas in so many parts of nearly equal size: the first of each, and how many.
@@ -237,7 +209,48 @@ fn parts(replicas: u32, parts: usize) -> impl Iterator<Item = (u32, u32)> {
     (0..parts).map(move |part| (first(part), first(part + 1) - first(part)))
 }
 
-impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
+impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
+    fn new(
+        sizes: &Sizes,
+        setup: &Setup,
+        sessions: Sessions<'a>,
+        engine: &'a (impl Fn() -> E + Sync),
+        observer: O,
+        alone: Option<&'a AloneTimes>,
+    ) -> Self {
+        let parts = parts(setup.replicas, sizes.shards);
+        let part = |(first, replicas)| (first, Arc::new(Setup { replicas, ..setup.clone() }));
+        let parts: Vec<(u32, Arc<Setup>)> = parts.map(part).collect();
+        let room = (sizes.room / parts.len()).max(1);
+        let known: Option<&[ContextPlan]> = match &sessions {
+            Sessions::Held(workload) => Some(&workload.contexts),
+            _ => None,
+        };
+        let mut shards = Vec::with_capacity(parts.len());
+        for (first, setup) in &parts {
+            let log = Log::new(room, &observer);
+            let mut world = World::new(setup, None, Sessions::None, engine, log, alone);
+            world.arrivals = Arrivals::given(known.map_or(Cow::Owned(Vec::new()), Cow::Borrowed));
+            world.first_replica = *first;
+            world.burst = Bursts::Logged(Vec::new());
+            world.content.tell_shared();
+            let (progress, reached) = (Progress::default(), Time::ZERO);
+            shards.push(Shard { world, first: *first, progress, reached, halted: None });
+        }
+        let window = measured(setup);
+        Self {
+            teller: Teller::new(setup, window, observer, parts.iter().map(|part| part.0).collect()),
+            shards,
+            pins: Pins::new(setup, sessions, window.until, sizes.batch_calls),
+            batch: None,
+            contexts: if known.is_some() { usize::MAX } else { 0 },
+            bound: Time::ZERO,
+            stopped: None,
+            window,
+            room,
+        }
+    }
+
     /// Everything before has happened everywhere.
     fn reached(&self) -> Time {
         self.shards.iter().map(|shard| shard.reached).min().unwrap_or(Time::MAX)
@@ -335,8 +348,9 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
         }
     }
 
-    fn finish(mut self, mut window: Window) -> Run<O> {
+    fn finish(mut self) -> Run<O> {
         self.teller.tell(Time::MAX);
+        let mut window = self.window;
         let least = Time(window.from.0 + 1);
         if let Some(at) = self.stopped {
             window.until = window.until.min(at).max(least);
@@ -387,7 +401,44 @@ fn newer(all: &Names, known: &Names) -> Names {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::scenario::Scenario;
+    use crate::engine::plain::PlainEngine;
+    use crate::fleet::arrivals::Failure;
+    use crate::fleet::workload::Workload;
+    use crate::observe::records::Records;
+    use crate::trace::canonical;
+
+    /// No input leads there, so that it is made to fail here.
+    #[test]
+    fn a_shard_that_fails_ends_the_run() {
+        let keys = ["engine.model=Llama-3.1-8B", "engine.gpu=h100-sxm", "replicas=2"];
+        let scenario = Scenario::parse("", "test", &keys.map(str::to_owned)).unwrap();
+        let setup = Setup::of(&scenario).unwrap();
+        let text = "\
+session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,base,kept_tokens,\
+prompt_tokens,output_tokens,tools,status
+s1,0,0,,0,user,0,0,m,,,,,0,900,60,,ok
+s2,0,1,,0,user,0,0,m,,,,,0,9,6,,ok
+";
+        let trace = canonical::read_from(text.as_bytes(), "test").unwrap();
+        let workload = Workload::new(&trace, &BTreeMap::new());
+        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
+        let (sizes, progress) = (Sizes::of(2), Progress::default());
+        let held = Sessions::Held(&workload);
+        let mut fleet = Fleet::new(&sizes, &setup, held, &engine, Records::default(), None);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let mut stretches = 0;
+        while fleet.goes_on(&progress) && stretches < 10 {
+            fleet.stretch(&pool);
+            fleet.shards[1].world.fail(Failure::TooMuchContent);
+            stretches += 1;
+        }
+        assert!(stretches < 10, "it goes on for ever");
+        assert_eq!(fleet.finish().failure, Some(Failure::TooMuchContent));
+    }
 
     #[test]
     fn parts_have_all_replicas_once() {
