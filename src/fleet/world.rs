@@ -218,12 +218,14 @@ pub(super) struct Done {
 impl Done {
     /// Adds what the replicas behind these did.
     pub(super) fn add(&mut self, more: Self) {
-        self.replicas.extend(more.replicas);
-        self.engines.extend(more.engines);
-        self.token_nanos += more.token_nanos;
-        self.cut_off.calls += more.cut_off.calls;
-        self.cut_off.turns += more.cut_off.turns;
-        self.cut_off.tasks += more.cut_off.tasks;
+        let Self { replicas, engines, token_nanos, cut_off } = more;
+        self.replicas.extend(replicas);
+        self.engines.extend(engines);
+        self.token_nanos += token_nanos;
+        let CutOff { calls, turns, tasks } = cut_off;
+        self.cut_off.calls += calls;
+        self.cut_off.turns += turns;
+        self.cut_off.tasks += tasks;
     }
 }
 
