@@ -231,7 +231,9 @@ impl<'a> View<'a> {
         let answer = self.sized.search.smallest;
         let added = |answer| self.failing_above(answer, |size| !size.is_searched);
         if let Some(added) = answer.and_then(added) {
-            said.push(format!("That {added} fail above the answer is seen here, not in the report."));
+            said.push(format!(
+                "That {added} fail above the answer is seen here, not in the report."
+            ));
         }
         let targets = self.targets();
         let left = (0..targets.len()).filter(|at| !self.drawn.contains(at));

@@ -270,9 +270,8 @@ mod tests {
 
     #[test]
     fn the_title_compares_before_and_after() {
-        let hit = |from: f64, _: f64| {
-            Some(if from < 900.0 { (0.93, 592.0) } else { (0.71, 600.0) })
-        };
+        let hit =
+            |from: f64, _: f64| Some(if from < 900.0 { (0.93, 592.0) } else { (0.71, 600.0) });
         let lost_at = |at: u64, end: u64, stretch_s: f64| {
             let mut lost = changes(&[(at, 1, Became::Lost)], false);
             lost.end = Time::ZERO + Span::from_secs(end);
