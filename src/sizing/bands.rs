@@ -45,7 +45,7 @@ impl Bands {
         let seeds = seeds.then(|| seed_band(search, replicates, progress)).transpose()?;
         let step_time = (by > 0.0).then(|| step_time_band(search, replicates, by, progress));
         let wanted = replicates.case().scenario.bootstrap.unwrap_or(true);
-        let answer = search.smallest.filter(|_| wanted);
+        let answer = search.answer().filter(|_| wanted);
         let pools = match search.pools.as_ref().and_then(|pools| pools.smallest.as_ref()) {
             Some(sizes) => Some(replicates.changed(|case| case.with_pools(sizes))?),
             None => None,

@@ -61,9 +61,11 @@ impl Comparison {
     /// without an answer last.
     pub fn sort(&mut self) {
         let rank = |candidate: &Sized| {
-            let offer = candidate.search.answer().map(Offer::of);
-            let usd = offer.and_then(|offer| offer.usd_per_hour).unwrap_or(f64::INFINITY);
-            (offer.is_none(), usd, offer.map_or(u32::MAX, |offer| offer.gpus))
+            let answer = candidate.search.answer();
+            let usd = answer.and_then(|answer| Offer::of(answer).usd_per_hour);
+            // Scaled replicas count with the most that were there at once.
+            let gpus = answer.map_or(u32::MAX, |answer| answer.figures().gpus);
+            (answer.is_none(), usd.unwrap_or(f64::INFINITY), gpus)
         };
         self.sized.sort_by(|a, b| {
             let (a, b) = (rank(a), rank(b));

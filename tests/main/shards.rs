@@ -353,3 +353,30 @@ fn a_trace_that_breaks_off_ends_a_run_on_several_threads() {
         assert_eq!(one.records.calls, apart.records.calls);
     }
 }
+
+#[test]
+fn who_asks_for_threads_is_told_once_also_where_a_trace_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("late.csv");
+    let path = path.to_str().unwrap();
+    let made = ["generate", "chat", "--sessions", "4", "-o", path];
+    Command::new(assert_cmd::cargo::cargo_bin!("tonnage")).args(made).assert().success();
+    // The second session's first call comes late: sessions are not in the order of these calls.
+    let late = |line: &str| match line.strip_prefix("s0000001,0,") {
+        None => format!("{line}\n"),
+        Some(rest) => {
+            let fields: Vec<&str> = rest.split(',').collect();
+            let more = fields[3..].join(",");
+            format!("s0000001,0,{},{},1000,{more}\n", fields[0], fields[1])
+        }
+    };
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, text.lines().map(late).collect::<String>()).unwrap();
+    let args = ["--trace", path, "--set", "load.kind=trace", "--set", "router=least_loaded"];
+    let mut run = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"));
+    run.args(["replay", "--threads", "2", "--set", "replicas=2"]).args(args);
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches("one thread simulates").count(), 1, "{said}");
+}

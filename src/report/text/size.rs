@@ -130,7 +130,11 @@ fn tried(case: &Case, search: &Search, out: &mut dyn Write) -> io::Result<()> {
         let replicas = |fleet: &Fleet| fleet.figures().pools[number].replicas.to_string();
         row(&format!("in {}", pool.name), &replicas);
     }
-    row("GPUs", &|fleet| fleet.figures().gpus.to_string());
+    row("GPUs", &|fleet| fleet.gpus().to_string());
+    if fleets().any(|fleet| fleet.held_max().is_some()) {
+        let most = |fleet: &Fleet| fleet.held_max().map_or("-".into(), |most| most.to_string());
+        row("replicas while scaled, at most", &most);
+    }
     if case.scenario.gateway.is_some() {
         row("gateway replicas", &|fleet| fleet.pods.map_or("-".into(), |pods| pods.to_string()));
     }
@@ -168,7 +172,7 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     };
     let name = named(best);
     let behind = best.pods.map_or(String::new(), |pods| format!(" behind {}", pods_name(pods)));
-    let meet = if figures.replicas == 1 { "meets" } else { "meet" };
+    let meet = if best.replicas == 1 { "meets" } else { "meet" };
     writeln!(out, "Answer: {name}{behind} {meet} every target{seeds}.")?;
     if let Some(position) = best.binding() {
         let (target, verdict) = (&case.targets[position], best.verdict(position));
@@ -179,7 +183,7 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     match best.replicas.checked_sub(1).and_then(|below| search.of_size(below)) {
         _ if search.pools.is_some() => pool_neighbours(case, search, out)?,
         Some(below) => {
-            let name = fleet_name(below.replicas, below.figures().gpus);
+            let name = named(below);
             writeln!(out, "  one less     {name} fails: {}", missed(case, below))?;
         }
         None => writeln!(out, "  one less     there is none: it is the smallest fleet possible")?,
@@ -204,7 +208,7 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     };
     if let Some(above) = above.filter(|above| above.met()) {
         let figures = above.figures();
-        let name = fleet_name(above.replicas, figures.gpus);
+        let name = named(above);
         let cost = figures.cost.as_ref();
         let cost =
             cost.map_or(String::new(), |cost| format!(", {:.2} USD an hour", cost.usd_per_hour));
@@ -227,13 +231,14 @@ fn answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A fleet with the sizes of its pools, if it has any.
+/// A fleet with the sizes of its pools, if it has any, or how large it became while it was scaled.
 fn named(fleet: &Fleet) -> String {
     let figures = fleet.figures();
-    let name = fleet_name(figures.replicas, figures.gpus);
-    match figures.pools.is_empty() {
-        true => name,
-        false => format!("{name}, {},", pools::sizes(figures)),
+    let name = fleet_name(fleet.replicas, fleet.gpus());
+    match fleet.held_max() {
+        Some(most) => format!("{name} at the start, at most {most} while scaled,"),
+        None if figures.pools.is_empty() => name,
+        None => format!("{name}, {},", pools::sizes(figures)),
     }
 }
 
