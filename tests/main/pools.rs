@@ -274,7 +274,8 @@ fn updates_of_two_pools_at_once_both_come_to_their_end() {
     let mut calls = trace((0..40).map(|number| (number * 5_000, vec![long()])).collect());
     calls.sessions[39].calls[0].model = "other".into();
     let pools = vec![pool("m", of_model("m"), 3), pool("rest", Takes::Rest, 3)];
-    let run = play(&Setup { events: vec![update(10, 0), update(20, 1)], ..fleet_of(pools) }, &calls);
+    let run =
+        play(&Setup { events: vec![update(10, 0), update(20, 1)], ..fleet_of(pools) }, &calls);
     let count = |replica: u32, became: Became| {
         let of_it = run.changes.iter().filter(|change| change.replica == ReplicaId(replica));
         of_it.filter(|change| change.became == became).count()
@@ -410,7 +411,7 @@ fn a_replay_tells_of_each_pool() {
     assert_eq!(value["router"], "session_affinity in web, least_loaded in ops");
     let table = fs::read_to_string(folder.path().join("o/calls.csv")).unwrap();
     let mut lines = table.lines();
-    assert!(lines.next().unwrap().ends_with(",attempts,pool,served_by"));
+    assert!(lines.next().unwrap().ends_with(",uncached_tokens,pool,served_by"));
     for line in lines {
         let cells: Vec<&str> = line.split(',').collect();
         let (pool, served_by) = (cells[cells.len() - 2], cells[cells.len() - 1]);
