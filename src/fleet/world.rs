@@ -530,12 +530,13 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     }
 }
 
-/// Blocks of every replica; without a limit, more than any run takes.
+/// What of a run is measured: what comes after the warm-up, for as long as the window is.
 pub(super) fn measured(setup: &Setup) -> Window {
     let from = Time::ZERO + setup.warmup;
     Window { from, until: setup.window.map_or(Time::MAX, |window| from + window) }
 }
 
+/// Blocks of every replica; without a limit, more than any run takes.
 pub(super) fn usable_blocks(setup: &Setup) -> Blocks {
     let blocks = setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)));
     Blocks(blocks.0 * setup.cost.ranks() as u64)

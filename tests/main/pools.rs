@@ -13,6 +13,7 @@ use tonnage::config::scenario::Scenario;
 use tonnage::engine::plain::PlainEngine;
 use tonnage::fleet::workload::Workload;
 use tonnage::fleet::{self, Progress, Run, Setup};
+use tonnage::observe::members::Became;
 use tonnage::observe::records::{CallOutcome, CallRecord};
 use tonnage::sizing::case::Case;
 use tonnage::sizing::pool_sizes::PoolSizes;
@@ -262,6 +263,28 @@ fn a_rolling_update_of_one_pool_leaves_the_others_alone() {
     assert_eq!([0, 1].map(|session| record(&run, session, 1).cached.0), [9_984, 0]);
 }
 
+#[test]
+fn updates_of_two_pools_at_once_both_come_to_their_end() {
+    let update = |at: u64, pool: u32| FleetEvent {
+        at: Span::from_secs(at),
+        happens: Happens::RollingUpdate { drain: None },
+        start: Span::from_secs(30),
+        pool: Some(pool),
+    };
+    let mut calls = trace((0..40).map(|number| (number * 5_000, vec![long()])).collect());
+    calls.sessions[39].calls[0].model = "other".into();
+    let pools = vec![pool("m", of_model("m"), 3), pool("rest", Takes::Rest, 3)];
+    let run =
+        play(&Setup { events: vec![update(10, 0), update(20, 1)], ..fleet_of(pools) }, &calls);
+    let count = |replica: u32, became: Became| {
+        let of_it = run.changes.iter().filter(|change| change.replica == ReplicaId(replica));
+        of_it.filter(|change| change.became == became).count()
+    };
+    for replica in 0..6 {
+        assert_eq!([Became::Updated, Became::Up].map(|became| count(replica, became)), [1, 1]);
+    }
+}
+
 /// What is wrong, what is said of it, and where.
 #[test]
 fn what_is_no_pool_is_refused_with_its_place() {
@@ -388,7 +411,7 @@ fn a_replay_tells_of_each_pool() {
     assert_eq!(value["router"], "session_affinity in web, least_loaded in ops");
     let table = fs::read_to_string(folder.path().join("o/calls.csv")).unwrap();
     let mut lines = table.lines();
-    assert!(lines.next().unwrap().ends_with(",attempts,pool,served_by"));
+    assert!(lines.next().unwrap().ends_with(",uncached_tokens,pool,served_by"));
     for line in lines {
         let cells: Vec<&str> = line.split(',').collect();
         let (pool, served_by) = (cells[cells.len() - 2], cells[cells.len() - 1]);
