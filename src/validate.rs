@@ -4,6 +4,7 @@ pub mod accuracy;
 pub mod calibrate;
 pub mod conform;
 pub mod drive;
+pub mod kernels;
 pub mod recording;
 pub mod requests;
 pub mod rules;

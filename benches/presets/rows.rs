@@ -9,6 +9,7 @@ use tonnage::config::gpus::{self, Arch, GpuSpec};
 use tonnage::config::models;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
 use tonnage::config::presets::{self, Preset};
+use tonnage::validate::kernels::KERNEL_START_MS;
 
 use super::terms::{Constants, Deployment, Kept, Terms, Work, load};
 
@@ -269,10 +270,6 @@ struct KernelStep {
     attn_ms: f64,
     step_ms: f64,
 }
-
-/// Time of a layer's attention kernel that no context changes, in ms; the fixed time of a layer
-/// contains it.
-const KERNEL_START_MS: f64 = 0.014;
 
 impl KernelStep {
     fn step(&self, neutral: &'static Preset) -> Option<TableStep> {

@@ -31,6 +31,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
     let scenario = written.scenario(&[])?;
+    written.without_intervals(&scenario)?;
     let mut levers = Lever::of(&scenario);
     levers.extend(Lever::of_axes(&written.axes(&args.vary)?, &scenario)?);
     let source = written.source(&scenario)?;
@@ -50,6 +51,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let extent = Extent::Calls(calls.saturating_mul(levers.len() as u64));
     let moved = |lever: &Lever| {
         let scenario = written.scenario(std::slice::from_ref(&lever.assignment))?;
+        written.without_intervals(&scenario)?;
         let case = replicates.case().sibling(scenario, &trace, targets)?;
         Replicates::of(case, seeds, sibling)
     };

@@ -59,6 +59,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let progress = Arc::new(Progress::default());
     if !Case::can_stream(&scenario) {
         let case = written.case(scenario, &source, &source.read()?)?;
+        args.note(&case);
         return args.held(case, &progress);
     }
     let case = written.stream(scenario.clone(), &source)?.on_threads(args.threads());
@@ -100,7 +101,6 @@ impl Args {
     /// Plays a case that holds its trace.
     fn held(&self, case: Case, progress: &Arc<Progress>) -> Result<Outcome> {
         let case = &case.on_threads(self.threads());
-        self.note(case);
         let outcome = self.played(case, &Extent::of(case), progress, |observer| {
             case.run_with(case.scenario.replicas, observer, progress).map(Some)
         })?;

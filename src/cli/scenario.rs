@@ -175,6 +175,17 @@ impl Written<'_> {
         scenario.map_err(|error| self.args.under_own_name(error))
     }
 
+    /// Refuses intervals where a command shows none.
+    pub fn without_intervals(&self, scenario: &Scenario) -> Result<()> {
+        if scenario.bootstrap != Some(true) {
+            return Ok(());
+        }
+        let error = Error::found("true", "false: this command shows no intervals");
+        Err(error.in_file(&self.name).in_field("run.bootstrap").help(
+            "`tonnage replay` and `tonnage size` show them; --set run.bootstrap=false goes without",
+        ))
+    }
+
     /// Where the sessions of a scenario come from.
     pub fn source(&self, scenario: &Scenario) -> Result<Source> {
         let folder = self.args.scenario.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));

@@ -150,6 +150,7 @@ impl Traces {
         let mut bases = BTreeMap::new();
         for cell in plan.cells.iter().filter(|cell| cell.hash.is_some()) {
             let scenario = scenario_of(plan, cell, |more| written.scenario(more))?;
+            written.without_intervals(&scenario)?;
             let kind = kind(&scenario);
             let held = &self.0[&kind];
             if let Entry::Vacant(place) = bases.entry(kind) {

@@ -15,7 +15,7 @@ use crate::diag::{Error, Result};
 use crate::engine::step_time::Factors;
 use crate::validate::accuracy::{Accuracy, DIMENSIONS};
 use crate::validate::requests::{self, Log};
-use crate::validate::rules::{Deployment, as_measured};
+use crate::validate::rules::{Deployment, Times, as_measured};
 use crate::validate::runs::Run;
 use crate::validate::simulated::{Compared, Simulated, simulate};
 use crate::validate::sweeps;
@@ -31,7 +31,7 @@ mod text;
 pub struct Args {
     /// Table of measurements (CSV); its columns tell which of the three forms it has
     file: PathBuf,
-    /// Take the step times of this calibration; rows of other deployments are left out
+    /// Take the step and host times of this calibration; rows of other deployments are left out
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     #[command(flatten)]
@@ -175,10 +175,13 @@ fn subjects(table: &Table, filter: &Filter) -> Result<Vec<Subject>> {
 
 fn compare(subjects: &[Subject], calibration: Option<&Calibration>, seed: u64) -> Vec<Compared> {
     let done = AtomicU64::new(0);
-    let factors = calibration.map_or(Factors::default(), |calibration| Factors {
-        host: calibration.host,
-        linear: calibration.linear,
-        attention: calibration.attention,
+    let times = calibration.map_or(Times::default(), |calibration| Times {
+        factors: Factors {
+            host: calibration.host,
+            linear: calibration.linear,
+            attention: calibration.attention,
+        },
+        api: calibration.api.or_default(),
     });
     let one = |subject: &Subject| {
         let checked = |found: Simulated| {
@@ -187,8 +190,8 @@ fn compare(subjects: &[Subject], calibration: Option<&Calibration>, seed: u64) -
             calibration.check(model, gpu, [*tp, *dp], *weights, *kv_dtype).map(|()| found)
         };
         let simulated = match subject {
-            Subject::Run(run) => simulate(run, factors, seed),
-            Subject::Log(log) => log.simulate(factors),
+            Subject::Run(run) => simulate(run, times, seed),
+            Subject::Log(log) => log.simulate(times.factors),
         };
         let outcome = simulated.and_then(checked).map_err(|error| reason(&error));
         done.fetch_add(1, Ordering::Relaxed);

@@ -5,10 +5,12 @@ use std::path::Path;
 
 use toml::Value;
 
+use super::api_time::ApiTime;
 use super::precision::{KvDtype, TorchDtype, WeightPrecision};
 use super::{gpus, models};
 use crate::diag::{Error, Result};
 use crate::document::Document;
+use crate::units::Span;
 
 /// What a calibration file holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +61,20 @@ impl ApiTimes {
             request_ms: round(self.request_ms, 1e3),
             prompt_token_us: round(self.prompt_token_us, 1e2),
             output_token_us: round(self.output_token_us, 1e2),
+        }
+    }
+
+    /// What was told, and the default of what was not.
+    #[must_use]
+    pub fn or_default(&self) -> ApiTime {
+        let default = ApiTime::default();
+        let span = |told: Option<f64>, unit: f64, default: Span| {
+            told.map_or(default, |value| Span::from_secs_f64(value * unit))
+        };
+        ApiTime {
+            request: span(self.request_ms, 1e-3, default.request),
+            prompt_token: span(self.prompt_token_us, 1e-6, default.prompt_token),
+            output_token: span(self.output_token_us, 1e-6, default.output_token),
         }
     }
 

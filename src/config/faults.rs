@@ -44,7 +44,8 @@ pub struct FleetEvent {
     pub happens: Happens,
     /// From the start of a replica's process until it takes calls.
     pub start: Span,
-    /// The pool in which it happens, by number; replicas are numbered in the pool then.
+    /// The pool in which it happens, by number. Replicas are numbered in the pool then, as the
+    /// scenario has them; those of `Setup::events` are numbered through the fleet.
     pub pool: Option<u32>,
 }
 
@@ -256,7 +257,7 @@ impl One<'_> {
         if matches!(kind, "lost" | "drained") && restart.is_none() {
             self.refuse("start_s", "without restart_s the replica is not started again")?;
         }
-        let (replicas, lasts) = (scene.replicas, self.seconds("for_s")?);
+        let (replicas, lasts) = (scene.replicas, self.lasts()?);
         Ok(match kind {
             "lost" => Happens::Lost { replica: self.replica(replicas, pool)?, restart },
             "drained" => Happens::Drained { replica: self.replica(replicas, pool)?, restart },
@@ -282,6 +283,16 @@ impl One<'_> {
             }
             _ => Happens::RollingUpdate { drain: self.seconds("drain_s")? },
         })
+    }
+
+    /// How long a store is out of order.
+    fn lasts(&self) -> Result<Option<Span>> {
+        let lasts = self.seconds("for_s")?;
+        if lasts == Some(Span::ZERO) {
+            let text = "an event of 0 s does nothing: more seconds, or leave the event out";
+            return Err(self.at("for_s", Error::new(text)));
+        }
+        Ok(lasts)
     }
 
     fn flag(&self, key: &str) -> Result<bool> {

@@ -31,12 +31,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         play.begin(Arc::clone(plan), self.played, start, started);
         self.played += 1;
         self.open_max = self.open_max.max(self.plays.len() - self.free_plays.len());
-        let open = self.setup.open_loop;
-        for (call, call_plan) in (0u32..).zip(&plan.calls) {
-            if open || plan.after(call).is_empty() {
-                let wait = if open { plan.offset(call) } else { call_plan.gap };
-                self.push(started + wait, Event::Dispatch { play: place, call });
-            }
+        for (call, wait) in plan.starts(self.setup.open_loop) {
+            self.push(started + wait, Event::Dispatch { play: place, call });
         }
     }
 
@@ -86,16 +82,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let (base_fit, base_path) = match plan.base() {
             BasePlan::None => (Fit::default(), Path::default()),
             BasePlan::Call(base) => state.take_base(base),
-            BasePlan::Context(context) => {
-                let fit = Fit { shared: plan.kept(), ..Fit::default() };
-                (fit, self.content.context(&self.arrivals.contexts, context, state.pass))
-            }
+            BasePlan::Context(context) => (
+                Fit::of_context(&plan),
+                self.content.context(&self.arrivals.contexts, context, state.pass),
+            ),
         };
         let max_model_len = self.setup.engine.max_model_len;
         let rule = self.setup.on_overflow;
-        let (prompt, output) = (plan.prompt(), plan.output());
-        let fit = overflow::fit(prompt, plan.kept(), output, &base_fit, rule, max_model_len);
-        let end = fit.prompt + output;
+        let fit = overflow::fit_call(&plan, &base_fit, rule, max_model_len);
+        let end = fit.prompt + plan.output();
         let path = state.own.continued(&base_path, fit.kept, plan.goes_on(), end);
         state.keep(call, fit, &path);
         (fit, path)

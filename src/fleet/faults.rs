@@ -20,7 +20,10 @@ use crate::units::{ReplicaId, RequestId, Span, Time};
 #[derive(Debug)]
 pub(super) struct Faults {
     states: Vec<State>,
-    rolling: Option<Rolling>,
+    /// Updates under way, no two of which are at the same replica.
+    rolling: Vec<Rolling>,
+    /// The event that each store is out of order by, by its number: Redis and the database.
+    out_of_order: [Option<u32>; 2],
     /// What became of replicas, in order.
     pub(super) changes: Vec<ReplicaChange>,
 }
@@ -75,7 +78,7 @@ impl Faults {
                 state.phase = Phase::Down;
             }
         }
-        Self { states, rolling: None, changes: Vec::new() }
+        Self { states, rolling: Vec::new(), out_of_order: [None; 2], changes: Vec::new() }
     }
 
     /// Replicas that are not there from the start.
@@ -139,8 +142,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
                     Some(pool) => self.replicas_of(pool as usize),
                     None => (0, u32::MAX),
                 };
-                self.faults.rolling = Some(Rolling { current: None, next, until, start, drain });
-                self.roll_on(now);
+                self.roll_on(now, Rolling { current: None, next, until, start, drain });
             }
             Happens::RedisOutage { lasts, silent } => {
                 let health = if silent { Health::Silent } else { Health::Refuses };
@@ -155,18 +157,31 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     fn comes_back(&mut self, now: Time, number: u32, lasts: Option<Span>) {
+        let store = self.store_of(number);
+        self.faults.out_of_order[store] = Some(number);
         if let Some(lasts) = lasts {
             self.push(now + lasts, Event::StoreBack { number });
         }
     }
 
-    /// A store of the gateway is as it was before the event of this number.
+    /// A store of the gateway is as it was before the event of this number, unless another one has
+    /// begun at this instant.
     pub(super) fn store_back(&mut self, now: Time, number: u32) {
-        let what = self.setup.events[number as usize].happens;
-        self.tell_gateway(now, |gateway, _| match what {
-            Happens::DatabaseSlow { .. } => gateway.slow_database(1_000),
-            _ => gateway.set_redis(Health::Up),
+        let store = self.store_of(number);
+        if self.faults.out_of_order[store] != Some(number) {
+            return;
+        }
+        self.faults.out_of_order[store] = None;
+        self.tell_gateway(now, |gateway, _| match store {
+            0 => gateway.set_redis(Health::Up),
+            _ => gateway.slow_database(1_000),
         });
+    }
+
+    /// The place of the store that an event is about.
+    fn store_of(&self, number: u32) -> usize {
+        let what = self.setup.events[number as usize].happens;
+        usize::from(matches!(what, Happens::DatabaseSlow { .. }))
     }
 
     /// The first replica of a pool, and the one behind its last.
@@ -200,11 +215,15 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     /// A replica is gone, now. It takes calls again after `ready`, if it does.
     fn lose(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) {
         match self.faults.phase(replica) {
-            Phase::Up => self.faults.note(now, replica, Became::Lost),
-            // Its time to drain is over.
-            Phase::Draining(_) => {}
+            Phase::Up | Phase::Draining(_) => self.faults.note(now, replica, Became::Lost),
             Phase::Down => return,
         }
+        self.cut_off_calls(now, replica, ready);
+    }
+
+    /// A replica's process ends with the calls that it has. It takes calls again after `ready`, if
+    /// it does.
+    fn cut_off_calls(&mut self, now: Time, replica: ReplicaId, ready: Option<Span>) {
         self.faults.change(replica, Phase::Down);
         self.router.leaves(replica);
         self.replace(now, replica);
@@ -305,28 +324,26 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             return;
         };
         if changes == change {
-            self.lose(now, replica, ready);
+            self.cut_off_calls(now, replica, ready);
         }
     }
 
     fn roll_on_after(&mut self, now: Time, replica: ReplicaId) {
-        if self.faults.rolling.is_some_and(|rolling| rolling.current == Some(replica)) {
-            self.roll_on(now);
+        let at_it = |rolling: &Rolling| rolling.current == Some(replica);
+        if let Some(place) = self.faults.rolling.iter().position(at_it) {
+            let rolling = self.faults.rolling.remove(place);
+            self.roll_on(now, rolling);
         }
     }
 
-    /// The next replica that takes calls is updated.
-    fn roll_on(&mut self, now: Time) {
-        let Some(mut rolling) = self.faults.rolling else { return };
+    /// The next replica that takes calls is updated; the update is over if there is none.
+    fn roll_on(&mut self, now: Time, mut rolling: Rolling) {
         let all = rolling.until.min(self.faults.states.len() as u32);
         let next = (rolling.next..all).find(|&at| self.faults.phase(ReplicaId(at)) == Phase::Up);
-        let Some(next) = next else {
-            self.faults.rolling = None;
-            return;
-        };
+        let Some(next) = next else { return };
         let replica = ReplicaId(next);
         (rolling.current, rolling.next) = (Some(replica), next + 1);
-        self.faults.rolling = Some(rolling);
+        self.faults.rolling.push(rolling);
         let change = self.drain(now, replica, Some(rolling.start), Became::Updated);
         if let Some(most) = rolling.drain {
             self.push(now + most, Event::DrainEnds { replica, change });

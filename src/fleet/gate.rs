@@ -204,6 +204,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         }
         in_flight.ask = 0;
         if let Some(gate) = &mut self.gate {
+            gate.note_window(now);
             gate.seen.hung_up += 1;
         }
         self.tell_gateway(now, |gateway, effects| {

@@ -6,6 +6,7 @@
 //! compaction the same session goes on from the shorter context: later prompts are shorter by as
 //! much.
 
+use super::workload::CallPlan;
 use crate::config::scenario::OnOverflow;
 use crate::units::Tokens;
 
@@ -39,6 +40,20 @@ pub enum Verdict {
     Compacted,
     /// It cannot be sent.
     Rejected,
+}
+
+impl Fit {
+    /// Of the shared context that this call continues.
+    #[must_use]
+    pub fn of_context(call: &CallPlan) -> Self {
+        Self { shared: call.kept(), ..Self::default() }
+    }
+}
+
+/// Fits a call of a plan, see [`fit`].
+#[must_use]
+pub fn fit_call(call: &CallPlan, base: &Fit, rule: OnOverflow, max_model_len: Tokens) -> Fit {
+    fit(call.prompt(), call.kept(), call.output(), base, rule, max_model_len)
 }
 
 /// Fits a recorded call into a context of `max_model_len` tokens. `base` is how its base's context

@@ -12,7 +12,10 @@
 //!
 //! All three go on at once, the last one stretch behind, the first one ahead. A stretch ends where
 //! so many calls begin, or where a shard has logged so much that it waits for others, so that
-//! memory does not follow the length of the run. Nothing depends on which thread does what.
+//! memory does not follow the length of the run. One thing is not bounded: sessions are handed over
+//! in their order, so that while one waits for its first call to be routed (its calls had failed
+//! when recorded, or do not fit) all that start meanwhile are held. Nothing depends on which thread
+//! does what.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -66,8 +69,30 @@ impl Sizes {
 /// Why the replicas of a fleet cannot be simulated apart; `None` if they can.
 #[must_use]
 pub fn why_together(setup: &Setup) -> Option<&'static str> {
-    // Every part is looked at, so that a new one is, too.
-    let Setup { replicas, gateway, scaling, pools, router, routing, events, load, .. } = setup;
+    // Every part is named, so that a new one has to be decided on, too.
+    let Setup {
+        replicas,
+        gateway,
+        scaling,
+        pools,
+        router,
+        routing,
+        events,
+        load,
+        // What each replica, its clients and sessions are like: that concerns one replica alone.
+        engine: _,
+        cost: _,
+        api: _,
+        limits: _,
+        client: _,
+        open_loop: _,
+        on_overflow: _,
+        every_step: _,
+        // Draws are made ahead, and what is measured is put together from all shards.
+        seed: _,
+        warmup: _,
+        window: _,
+    } = setup;
     if *replicas < 2 {
         Some("there is one replica")
     } else if gateway.is_some() {
@@ -100,8 +125,8 @@ struct Shard<'a, E> {
     progress: Progress,
     /// Everything before has happened.
     reached: Time,
-    /// When it came to a standstill, in half instants.
-    stuck: Option<u64>,
+    /// When it came to a standstill or failed, in half instants: it does not go on.
+    halted: Option<u64>,
 }
 
 impl<E: Engine> Shard<'_, E> {
@@ -109,14 +134,27 @@ impl<E: Engine> Shard<'_, E> {
     fn play(&mut self, bound: Time) {
         self.world.expect_arrival();
         self.world.play(&self.progress, bound);
-        if self.world.stuck.is_some() {
-            self.stuck.get_or_insert(self.world.content.now());
+        // No shard is known to fail: content is counted where sessions are settled, and there are
+        // no pools. Were one to, it would wait for its next event for ever.
+        let failed = self.world.arrivals.failure.as_ref().map(|_| 2 * self.last().0);
+        let stuck = self.world.stuck.as_ref().map(|_| self.world.content.now());
+        if let Some(halves) = stuck.or(failed) {
+            self.halted.get_or_insert(halves);
             self.reached = bound;
             return;
         }
+        self.reached = self.next_at().map_or(bound, |at| at.min(bound));
+    }
+
+    /// When something happens next that belongs to the run.
+    fn next_at(&self) -> Option<Time> {
         let until = self.world.live.window.until;
-        let next = self.world.next_at().filter(|at| *at < until);
-        self.reached = next.map_or(bound, |at| at.min(bound));
+        self.world.next_at().filter(|at| *at < until)
+    }
+
+    /// When something has last happened.
+    fn last(&self) -> Time {
+        Time(self.progress.nanos.load(Ordering::Relaxed))
     }
 
     fn take_log(&mut self) -> Logged {
@@ -141,6 +179,7 @@ struct Fleet<'a, E, O> {
     bound: Time,
     /// Where the run was stopped from outside.
     stopped: Option<Time>,
+    window: Window,
     room: usize,
 }
 
@@ -156,40 +195,11 @@ pub(super) fn play<E: Engine + Send, O: Observer + Send>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
-    let parts = parts(setup.replicas, sizes.shards);
-    let part = |(first, replicas)| (first, Arc::new(Setup { replicas, ..setup.clone() }));
-    let parts: Vec<(u32, Arc<Setup>)> = parts.map(part).collect();
-    let room = (sizes.room / parts.len()).max(1);
-    let known: Option<&[ContextPlan]> = match &sessions {
-        Sessions::Held(workload) => Some(&workload.contexts),
-        _ => None,
-    };
-    let mut shards = Vec::with_capacity(parts.len());
-    for (first, setup) in &parts {
-        let log = Log::new(room, &observer);
-        let mut world = World::new(setup, None, Sessions::None, &engine, log, alone);
-        world.arrivals = Arrivals::given(known.map_or(Cow::Owned(Vec::new()), Cow::Borrowed));
-        world.first_replica = *first;
-        world.burst = Bursts::Logged(Vec::new());
-        world.content.tell_shared();
-        let (progress, reached) = (Progress::default(), Time::ZERO);
-        shards.push(Shard { world, first: *first, progress, reached, stuck: None });
-    }
-    let window = measured(setup);
-    let mut fleet = Fleet {
-        teller: Teller::new(setup, window, observer, parts.iter().map(|part| part.0).collect()),
-        shards,
-        pins: Pins::new(setup, sessions, window.until, sizes.batch_calls),
-        batch: None,
-        contexts: if known.is_some() { usize::MAX } else { 0 },
-        bound: Time::ZERO,
-        stopped: None,
-        room,
-    };
+    let mut fleet = Fleet::new(sizes, setup, sessions, &engine, observer, alone);
     while fleet.goes_on(progress) {
         fleet.stretch(pool);
     }
-    fleet.finish(window)
+    fleet.finish()
 }
 
 /// The replicas in so many parts of nearly equal size: the first of each, and how many.
@@ -199,7 +209,48 @@ fn parts(replicas: u32, parts: usize) -> impl Iterator<Item = (u32, u32)> {
     (0..parts).map(move |part| (first(part), first(part + 1) - first(part)))
 }
 
-impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
+impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
+    fn new(
+        sizes: &Sizes,
+        setup: &Setup,
+        sessions: Sessions<'a>,
+        engine: &'a (impl Fn() -> E + Sync),
+        observer: O,
+        alone: Option<&'a AloneTimes>,
+    ) -> Self {
+        let parts = parts(setup.replicas, sizes.shards);
+        let part = |(first, replicas)| (first, Arc::new(Setup { replicas, ..setup.clone() }));
+        let parts: Vec<(u32, Arc<Setup>)> = parts.map(part).collect();
+        let room = (sizes.room / parts.len()).max(1);
+        let known: Option<&[ContextPlan]> = match &sessions {
+            Sessions::Held(workload) => Some(&workload.contexts),
+            _ => None,
+        };
+        let mut shards = Vec::with_capacity(parts.len());
+        for (first, setup) in &parts {
+            let log = Log::new(room, &observer);
+            let mut world = World::new(setup, None, Sessions::None, engine, log, alone);
+            world.arrivals = Arrivals::given(known.map_or(Cow::Owned(Vec::new()), Cow::Borrowed));
+            world.first_replica = *first;
+            world.burst = Bursts::Logged(Vec::new());
+            world.content.tell_shared();
+            let (progress, reached) = (Progress::default(), Time::ZERO);
+            shards.push(Shard { world, first: *first, progress, reached, halted: None });
+        }
+        let window = measured(setup);
+        Self {
+            teller: Teller::new(setup, window, observer, parts.iter().map(|part| part.0).collect()),
+            shards,
+            pins: Pins::new(setup, sessions, window.until, sizes.batch_calls),
+            batch: None,
+            contexts: if known.is_some() { usize::MAX } else { 0 },
+            bound: Time::ZERO,
+            stopped: None,
+            window,
+            room,
+        }
+    }
+
     /// Everything before has happened everywhere.
     fn reached(&self) -> Time {
         self.shards.iter().map(|shard| shard.reached).min().unwrap_or(Time::MAX)
@@ -213,23 +264,26 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
         if reached < Time::MAX {
             progress.nanos.store(reached.0, Ordering::Relaxed);
         }
-        let stuck = self.shards.iter().filter_map(|shard| shard.stuck).min();
-        if let Some(halves) = stuck {
-            // Another may have come to a standstill before.
+        let halted = self.shards.iter().filter_map(|shard| shard.halted).min();
+        if let Some(halves) = halted {
+            // Another may do so before.
             self.bound = self.bound.min(Time(halves / 2 + 1));
             return reached < self.bound;
         }
         if progress.stop.load(Ordering::Relaxed) && self.stopped.is_none() {
-            // All of them stop where the first of them is.
-            let farthest = self.shards.iter().map(|shard| shard.reached);
-            let farthest = farthest.filter(|at| *at < Time::MAX).max();
-            self.stopped = Some(farthest.unwrap_or(self.bound));
-            self.bound = self.stopped.unwrap_or(self.bound);
+            // All of them stop where the first of them is, which may have nothing left to do.
+            let last = self.shards.iter().map(Shard::last).max().unwrap_or(Time::ZERO);
+            self.stopped = Some(Time(last.0 + 1));
+            self.bound = self.bound.min(Time(last.0 + 1));
         }
         if reached < self.bound {
             return true;
         }
-        if self.stopped.is_some() || self.bound == Time::MAX {
+        if self.stopped.is_some() {
+            self.stopped = self.stopped.filter(|_| !self.is_complete());
+            return false;
+        }
+        if self.bound == Time::MAX {
             return false;
         }
         match self.batch.take() {
@@ -237,6 +291,12 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
             None => return !self.pins.is_over(),
         }
         true
+    }
+
+    /// Whether all that shards were told of has happened, and nothing comes any more.
+    fn is_complete(&self) -> bool {
+        let is_over = self.batch.is_none() && self.pins.is_over();
+        is_over && self.shards.iter().all(|shard| shard.next_at().is_none())
     }
 
     fn hand_over(&mut self, batch: Batch) {
@@ -288,8 +348,9 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
         }
     }
 
-    fn finish(mut self, mut window: Window) -> Run<O> {
+    fn finish(mut self) -> Run<O> {
         self.teller.tell(Time::MAX);
+        let mut window = self.window;
         let least = Time(window.from.0 + 1);
         if let Some(at) = self.stopped {
             window.until = window.until.min(at).max(least);
@@ -301,12 +362,12 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
         for shard in &mut self.shards {
             all.add(shard.world.done(window.until));
         }
-        let first = self.shards.iter().filter_map(|shard| Some((shard.stuck?, shard)));
-        let first = first.min_by_key(|(at, shard)| (*at, shard.first));
+        let first = self.shards.iter().filter_map(|shard| Some((shard.halted?, shard)));
+        let first = first.min_by_key(|(at, shard)| (*at, shard.first)).map(|(_, shard)| shard);
         let length = (window.until - window.from).as_f64();
-        let of_shards = self.shards.iter().find_map(|shard| shard.world.arrivals.failure.clone());
+        let of_shard = first.and_then(|shard| shard.world.arrivals.failure.clone());
         Run {
-            stuck: first.and_then(|(_, shard)| shard.world.stuck.clone()),
+            stuck: first.and_then(|shard| shard.world.stuck.clone()),
             engines: all.engines,
             live_context_mean: all.token_nanos as f64 / length,
             counts: self.pins.arrivals.counts,
@@ -322,7 +383,7 @@ impl<E: Engine + Send, O: Observer + Send> Fleet<'_, E, O> {
             window,
             open_sessions_max: self.teller.open_max,
             interrupted: self.stopped,
-            failure: self.pins.arrivals.failure.or(of_shards),
+            failure: self.pins.arrivals.failure.or(of_shard),
         }
     }
 }
@@ -340,7 +401,44 @@ fn newer(all: &Names, known: &Names) -> Names {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::scenario::Scenario;
+    use crate::engine::plain::PlainEngine;
+    use crate::fleet::arrivals::Failure;
+    use crate::fleet::workload::Workload;
+    use crate::observe::records::Records;
+    use crate::trace::canonical;
+
+    /// No input leads there, so that it is made to fail here.
+    #[test]
+    fn a_shard_that_fails_ends_the_run() {
+        let keys = ["engine.model=Llama-3.1-8B", "engine.gpu=h100-sxm", "replicas=2"];
+        let scenario = Scenario::parse("", "test", &keys.map(str::to_owned)).unwrap();
+        let setup = Setup::of(&scenario).unwrap();
+        let text = "\
+session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,base,kept_tokens,\
+prompt_tokens,output_tokens,tools,status
+s1,0,0,,0,user,0,0,m,,,,,0,900,60,,ok
+s2,0,1,,0,user,0,0,m,,,,,0,9,6,,ok
+";
+        let trace = canonical::read_from(text.as_bytes(), "test").unwrap();
+        let workload = Workload::new(&trace, &BTreeMap::new());
+        let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
+        let (sizes, progress) = (Sizes::of(2), Progress::default());
+        let held = Sessions::Held(&workload);
+        let mut fleet = Fleet::new(&sizes, &setup, held, &engine, Records::default(), None);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let mut stretches = 0;
+        while fleet.goes_on(&progress) && stretches < 10 {
+            fleet.stretch(&pool);
+            fleet.shards[1].world.fail(Failure::TooMuchContent);
+            stretches += 1;
+        }
+        assert!(stretches < 10, "it goes on for ever");
+        assert_eq!(fleet.finish().failure, Some(Failure::TooMuchContent));
+    }
 
     #[test]
     fn parts_have_all_replicas_once() {

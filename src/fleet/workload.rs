@@ -241,6 +241,17 @@ impl CallPlan {
 }
 
 impl SessionPlan {
+    /// Calls that are dispatched by the session's start alone, and how long after it: those that
+    /// wait for no other; in an open loop all of them, as recorded.
+    pub fn starts(&self, open_loop: bool) -> impl Iterator<Item = (u32, Span)> {
+        let starts = move |(call, _): &(u32, _)| open_loop || self.after(*call).is_empty();
+        let wait = move |(call, of): (u32, &CallPlan)| match open_loop {
+            true => (call, self.offset(call)),
+            false => (call, of.gap),
+        };
+        (0u32..).zip(&self.calls).filter(starts).map(wait)
+    }
+
     /// What must have happened before a call.
     #[must_use]
     pub fn after(&self, call: u32) -> &[Link] {

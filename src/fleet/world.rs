@@ -218,12 +218,14 @@ pub(super) struct Done {
 impl Done {
     /// Adds what the replicas behind these did.
     pub(super) fn add(&mut self, more: Self) {
-        self.replicas.extend(more.replicas);
-        self.engines.extend(more.engines);
-        self.token_nanos += more.token_nanos;
-        self.cut_off.calls += more.cut_off.calls;
-        self.cut_off.turns += more.cut_off.turns;
-        self.cut_off.tasks += more.cut_off.tasks;
+        let Self { replicas, engines, token_nanos, cut_off } = more;
+        self.replicas.extend(replicas);
+        self.engines.extend(engines);
+        self.token_nanos += token_nanos;
+        let CutOff { calls, turns, tasks } = cut_off;
+        self.cut_off.calls += calls;
+        self.cut_off.turns += turns;
+        self.cut_off.tasks += tasks;
     }
 }
 
@@ -528,12 +530,13 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     }
 }
 
-/// Blocks of every replica; without a limit, more than any run takes.
+/// What of a run is measured: what comes after the warm-up, for as long as the window is.
 pub(super) fn measured(setup: &Setup) -> Window {
     let from = Time::ZERO + setup.warmup;
     Window { from, until: setup.window.map_or(Time::MAX, |window| from + window) }
 }
 
+/// Blocks of every replica; without a limit, more than any run takes.
 pub(super) fn usable_blocks(setup: &Setup) -> Blocks {
     let blocks = setup.engine.usable_blocks().unwrap_or(Blocks(u64::from(u32::MAX)));
     Blocks(blocks.0 * setup.cost.ranks() as u64)

@@ -19,9 +19,9 @@ pub struct CallRecord {
     pub served_by: u16,
     /// Dispatched by the client: it arrives at the gateway.
     pub dispatched: Time,
-    /// First sent to a replica. What lies before is the gateway's, and the waits of a client whom
     /// The client asked for it, the last time before it was first sent to a replica.
     pub asked: Time,
+    /// First sent to a replica. What lies before is the gateway's, and the waits of a client whom
     /// the gateway refused; without a gateway nothing does, as long as a replica takes calls.
     pub sent: Time,
     /// Arrived in the engine's queue.
@@ -90,7 +90,7 @@ impl CallRecord {
     /// was: what clients wait for after a refusal is not the gateway's time.
     #[must_use]
     pub fn before_send(&self) -> Span {
-        self.sent - self.asked
+        self.sent.saturating_since(self.asked)
     }
 
     /// Time in the engine's queue before it was first scheduled.

@@ -203,6 +203,9 @@ fn add_answer(value: &mut Value, best: &Sized) {
     value["met"] = json!(search.smallest.is_some());
     value["replicas"] = json!(search.smallest);
     value["gpus"] = json!(search.smallest.map(|replicas| replicas * gpus));
+    if let Some(most) = answer.and_then(Fleet::held_max) {
+        value["replicas_held_max"] = json!(most);
+    }
     if let Some(pods) = &search.pods {
         value["gateway_replicas"] = json!(pods.smallest);
         value["gateway"] = self::pods(case, pods);
@@ -308,7 +311,7 @@ fn candidate(sized: &Sized) -> Value {
         "name": sized.name,
         "met": answer.is_some(),
         "replicas": answer.map(|fleet| fleet.replicas),
-        "gpus": answer.map(|fleet| fleet.figures().gpus),
+        "gpus": answer.map(Fleet::gpus),
         "binding": binding.map(|at| sized.replicates.case().targets[at].to_string()),
         "largest_tried": sized.search.tried.last().map(|fleet| fleet.replicas),
     });

@@ -61,9 +61,11 @@ impl Comparison {
     /// without an answer last.
     pub fn sort(&mut self) {
         let rank = |candidate: &Sized| {
-            let offer = candidate.search.answer().map(Offer::of);
-            let usd = offer.and_then(|offer| offer.usd_per_hour).unwrap_or(f64::INFINITY);
-            (offer.is_none(), usd, offer.map_or(u32::MAX, |offer| offer.gpus))
+            let answer = candidate.search.answer();
+            let usd = answer.and_then(|answer| Offer::of(answer).usd_per_hour);
+            // Scaled replicas count with the most that were there at once.
+            let gpus = answer.map_or(u32::MAX, |answer| answer.figures().gpus);
+            (answer.is_none(), usd.unwrap_or(f64::INFINITY), gpus)
         };
         self.sized.sort_by(|a, b| {
             let (a, b) = (rank(a), rank(b));
@@ -112,13 +114,15 @@ pub fn assignments(axes: &[Axis], combination: &Combination) -> Vec<String> {
 #[must_use]
 pub fn name(axes: &[Axis], combination: &Combination) -> String {
     let pairs = axes.iter().zip(&combination.values);
-    let pairs = pairs.map(|(axis, value)| {
-        let key = axis.key.as_str();
-        let is_full = ["gateway.", "autoscale.", "pools."].iter().any(|one| key.starts_with(one));
-        let leaf = key.rsplit_once('.').filter(|_| !is_full).map_or(key, |(_, leaf)| leaf);
-        format!("{leaf}={}", axis.texts()[*value])
-    });
+    let pairs =
+        pairs.map(|(axis, value)| format!("{}={}", short_key(&axis.key), axis.texts()[*value]));
     pairs.collect::<Vec<_>>().join(" ")
+}
+
+/// The last part of a key; the whole key in sections whose names come more than once.
+pub(super) fn short_key(key: &str) -> &str {
+    let is_full = ["gateway.", "autoscale.", "pools."].iter().any(|one| key.starts_with(one));
+    key.rsplit_once('.').filter(|_| !is_full).map_or(key, |(_, leaf)| leaf)
 }
 
 /// What was made of every combination, or why it cannot run.

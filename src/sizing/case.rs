@@ -1,8 +1,8 @@
 //! A scenario with its trace, ready to be run with any number of replicas.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::figures::Figures;
 use super::slo::{Metric, Slo, Verdict};
@@ -38,6 +38,8 @@ pub struct Case {
     pub notes: Vec<String>,
     /// What to check before the result is trusted, of scenario and trace together.
     warnings: Vec<Warning>,
+    /// What a run has found to check, of a trace that was read while it was played.
+    late_warning: OnceLock<Warning>,
     /// What the fleet must reach.
     pub targets: Vec<Slo>,
     alone: Arc<AloneTimes>,
@@ -138,7 +140,18 @@ impl Case {
         let kinds = siblings::Kinds::default();
         let alone = kinds.alone(&setup, &workload);
         let (warnings, workload) = (Vec::new(), Arc::new(workload));
-        Ok(Self { scenario, setup, workload, notes, warnings, targets, alone, kinds, threads: 1 })
+        Ok(Self {
+            scenario,
+            setup,
+            workload,
+            notes,
+            warnings,
+            late_warning: OnceLock::new(),
+            targets,
+            alone,
+            kinds,
+            threads: 1,
+        })
     }
 
     /// Whether the engines take every step by itself, as the reference does.
@@ -233,7 +246,9 @@ impl Case {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
             let homeless = run.gateway.iter().flat_map(|gateway| &gateway.without_group);
             let names = homeless.filter_map(|model| run.names.models.get(*model as usize));
-            check_groups(&self.scenario, names.map(Name::as_ref))?;
+            if let Some(warning) = check_groups(&self.scenario, names.map(Name::as_ref))? {
+                self.late_warning.get_or_init(|| warning);
+            }
             for target in &self.targets {
                 check_target(target, &run.names)?;
             }
@@ -242,11 +257,13 @@ impl Case {
         Ok(Some(run))
     }
 
-    /// What to check before the result is trusted.
+    /// What to check before the result is trusted; of a trace that is read while it is played, once
+    /// that is over.
     pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         let of_gateway = self.scenario.gateway.iter().flat_map(|gateway| &gateway.warnings);
         let of_engine = self.scenario.serving.warnings.iter();
-        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway).chain(&self.warnings)
+        let of_trace = self.warnings.iter().chain(self.late_warning.get());
+        of_engine.chain(self.setup.cost.warnings()).chain(of_gateway).chain(of_trace)
     }
 
     /// What else the user should know, of the engine, the gateway and the trace.

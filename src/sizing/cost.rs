@@ -9,7 +9,7 @@ pub struct Offer {
     pub usd_per_hour: Option<f64>,
     /// USD a completed task.
     pub usd_per_task: Option<f64>,
-    /// GPUs of the fleet.
+    /// GPUs of the fleet; where it is scaled, of those that it starts with.
     pub gpus: u32,
     /// 90th percentile of a task, in seconds.
     pub task_p90_s: Option<f64>,
@@ -25,7 +25,7 @@ impl Offer {
         Self {
             usd_per_hour: cost.map(|cost| cost.usd_per_hour),
             usd_per_task: fleet.mean(|figures| figures.cost.as_ref()?.usd_per_completed_task),
-            gpus: fleet.figures().gpus,
+            gpus: fleet.gpus(),
             task_p90_s: fleet.mean(|figures| figures.latency.task.map(|task| task.p90)),
             interactivity_p90: fleet.mean(|figures| figures.interactivity.p90),
         }

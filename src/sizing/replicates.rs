@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::case::{Case, Judged};
 use super::slo::Verdict;
-use super::tally::{Intervals, Tally};
+use super::tally::Intervals;
 use crate::config::scenario::Scenario;
 use crate::diag::{Error, Result};
 use crate::fleet::Progress;
@@ -93,34 +93,35 @@ impl Replicates {
     /// # Errors
     /// The first standstill, by seed.
     pub fn judge(&self, replicas: u32, progress: &Progress) -> Result<Fleet> {
-        self.judge_with(replicas, Case::tally, progress)
-    }
-
-    /// The same, with the interval of each target's figure under the seed under which it came out
-    /// worst.
-    ///
-    /// # Errors
-    /// The first standstill, by seed.
-    pub fn intervals(&self, replicas: u32, progress: &Progress) -> Result<Intervals> {
-        let fleet = self.judge_with(replicas, |case| case.tally().keeping(), progress)?;
-        let targets = 0..self.case().targets.len();
-        let worst = targets.filter_map(|target| {
-            fleet.worst(target).intervals.as_ref().map(|intervals| intervals[target])
-        });
-        Ok(worst.collect())
-    }
-
-    fn judge_with(
-        &self,
-        replicas: u32,
-        tally: impl Fn(&Case) -> Tally + Sync,
-        progress: &Progress,
-    ) -> Result<Fleet> {
-        let judge =
-            |case: &Case| Ok(case.judge(&case.run_with(replicas, tally(case), progress)?));
+        let judge = |case: &Case| Ok(case.judge(&case.run(replicas, progress)?));
         let runs: Vec<Result<Judged>> = self.cases.par_iter().map(judge).collect();
         let pods = self.case().scenario.gateway.as_ref().map(|gateway| gateway.config().pods);
         Ok(Fleet { replicas, pods, runs: runs.into_iter().collect::<Result<_>>()? })
+    }
+
+    /// The interval of each target's figure of a fleet that was judged, under the seed under which
+    /// it came out worst. Only such seeds are simulated again.
+    ///
+    /// # Errors
+    /// The first standstill, by seed.
+    pub fn intervals(&self, judged: &Fleet, progress: &Progress) -> Result<Intervals> {
+        let worst: Vec<usize> =
+            (0..self.case().targets.len()).map(|target| judged.worst(target)).collect();
+        let mut seeds = worst.clone();
+        seeds.sort_unstable();
+        seeds.dedup();
+        let keep = |&seed: &usize| {
+            let case = &self.cases[seed];
+            let run = case.run_with(judged.replicas, case.tally().keeping(), progress)?;
+            Ok(run.records.intervals(case.scenario.seed).unwrap_or_default())
+        };
+        let kept: Vec<Result<Intervals>> = seeds.par_iter().map(keep).collect();
+        let kept = kept.into_iter().collect::<Result<Vec<_>>>()?;
+        let interval = |(target, seed): (usize, &usize)| {
+            let at = seeds.binary_search(seed).ok()?;
+            kept[at].get(target).copied()
+        };
+        Ok(worst.iter().enumerate().filter_map(interval).collect())
     }
 }
 
@@ -140,14 +141,28 @@ impl Fleet {
     /// How this target came out under the seed under which it came out worst.
     #[must_use]
     pub fn verdict(&self, target: usize) -> &Verdict {
-        &self.worst(target).verdicts[target]
+        &self.runs[self.worst(target)].verdicts[target]
     }
 
     /// The run in which this target came out worst.
-    fn worst(&self, target: usize) -> &Judged {
-        let inside = |run: &Judged| inside(&run.verdicts[target]);
-        let worst = self.runs.iter().min_by(|a, b| inside(a).total_cmp(&inside(b)));
-        worst.unwrap_or(&self.runs[0])
+    fn worst(&self, target: usize) -> usize {
+        let inside = |run: &usize| inside(&self.runs[*run].verdicts[target]);
+        let worst = (0..self.runs.len()).min_by(|a, b| inside(a).total_cmp(&inside(b)));
+        worst.unwrap_or(0)
+    }
+
+    /// GPUs of its replicas; where they are scaled, of those that it starts with.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        let figures = self.figures();
+        figures.gpus / figures.replicas.max(1) * self.replicas
+    }
+
+    /// Most replicas that it held at once under any seed, if they are scaled.
+    #[must_use]
+    pub fn held_max(&self) -> Option<u32> {
+        let held = self.runs.iter().map(|run| run.figures.replica_scaling);
+        held.map(|scaling| scaling.map(|scaling| scaling.held_max)).max().flatten()
     }
 
     /// The target with the least margin under any seed: the one that binds.

@@ -4,6 +4,9 @@
 //! of the real run. The multipliers minimise the squares of the relative errors of the time between
 //! tokens and of the time of a request, pulled to 1 with a weight of 0.05 x sqrt(points). One, two
 //! or three multipliers are tried; the number that predicts points left out of the fit best wins.
+//!
+//! Host time of requests is part of E2E and of TTFT, and what is told of it depends on the steps:
+//! both are fitted in turn, so that errors are those with the host time that is written.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +14,14 @@ use rayon::prelude::*;
 
 use super::accuracy::{Quantity, configuration};
 use super::requests::Log;
-use super::rules::{Deployment, Plan};
+use super::rules::{Deployment, Plan, Times};
 use super::runs::{Latencies, Offered, Run};
 use super::simulated::{Simulated, simulate};
-use crate::config::calibration::{Calibration, Fit};
+use crate::config::api_time::ApiTime;
+use crate::config::calibration::{ApiTimes, Calibration, Fit};
 use crate::diag::{Error, Result};
 use crate::engine::step_time::{Factors, StepCost};
+use api::{ApiFit, Outcomes};
 
 pub mod api;
 pub mod bench;
@@ -56,10 +61,10 @@ impl Point {
     ///
     /// # Errors
     /// Why it cannot be simulated.
-    pub fn simulate(&self, factors: Factors, seed: u64) -> Result<Simulated> {
+    pub fn simulate(&self, times: Times, seed: u64) -> Result<Simulated> {
         match self {
-            Self::Run(run) => simulate(run, factors, seed),
-            Self::Log(log) => log.simulate(factors),
+            Self::Run(run) => simulate(run, times, seed),
+            Self::Log(log) => log.simulate(times.factors),
         }
     }
 }
@@ -94,6 +99,10 @@ pub struct Tried {
 const PULL: f64 = 0.05;
 /// Rounds of linearising and solving.
 const ROUNDS: usize = 4;
+/// How often multipliers are fitted at most, each time with the host time that the last ones told.
+const TURNS: usize = 5;
+/// Host time is settled once a turn changes it by no more than this share, and this in its unit.
+const SETTLED: (f64, f64) = (5e-3, 1e-3);
 /// Step by which derivatives are taken.
 const NUDGE: f64 = 0.02;
 /// Measurements of one configuration that differ by more than this contradict each other: five
@@ -115,22 +124,30 @@ pub fn fit(points: &[Point], most: usize, seed: u64) -> Result<Fitted> {
     let deployment = deployment(points, seed)?;
     check_agreement(points)?;
     let bounds = bounds(&points[0], seed)?;
-    let solver = Solver { points, seed, bounds };
-    let before = solver.errors(Factors::default())?;
-    let mut tried = Vec::new();
-    for multipliers in 1..=most.min(3) {
-        // A multiplier more than there are points, or as many, is no fit but a copy.
-        if multipliers > 1 && points.len() <= multipliers {
-            break;
+    let mut solver = Solver { points, seed, bounds, api: ApiTime::default(), told: None };
+    let error_before = mean_abs(&solver.errors(Factors::default())?);
+    let mut api = ApiFit::default();
+    let mut turn = 1;
+    let (tried, chosen, ratios, fit) = loop {
+        let tried = solver.attempts(most)?;
+        let chosen = choose(&tried);
+        let ratios = solver.simulate_all(chosen.factors)?;
+        let fit = summary(points, &chosen, error_before, &ratios);
+        let all: Vec<&Point> = points.iter().collect();
+        let error = fit.expected_error();
+        let next = solver.host_time(&all, &ratios, error)?;
+        let settled = are_near(&api.times, &next.times);
+        if settled || turn == TURNS {
+            // What is written is what was simulated with.
+            if settled {
+                api.notes = next.notes;
+            }
+            break (tried, chosen, ratios, fit);
         }
-        tried.push(solver.attempt(multipliers)?);
-    }
-    let chosen = choose(&tried);
-    let ratios = solver.simulate_all(chosen.factors)?;
-    let error_before = mean_abs(&before);
+        (solver.api, solver.told) = (next.times.or_default(), Some(error));
+        (api, turn) = (next, turn + 1);
+    };
     refuse_hopeless(&chosen, error_before)?;
-    let fit = summary(points, &chosen, error_before, &ratios);
-    let api = api::fit(points, &ratios, fit.expected_error(), seed)?;
     let calibration = Calibration {
         file: String::new(),
         model: deployment.model,
@@ -142,7 +159,7 @@ pub fn fit(points: &[Point], most: usize, seed: u64) -> Result<Fitted> {
         host: rounded(chosen.factors.host),
         linear: rounded(chosen.factors.linear),
         attention: rounded(chosen.factors.attention),
-        api: api.times.rounded(),
+        api: api.times,
         fit,
     };
     let errors = points.iter().zip(&ratios).map(|(point, simulated)| {
@@ -156,6 +173,16 @@ pub fn fit(points: &[Point], most: usize, seed: u64) -> Result<Fitted> {
 fn rounded(factor: f64) -> f64 {
     // Upwards, so that a factor at its bound stays allowed.
     (factor * 1e6).ceil() / 1e6
+}
+
+fn are_near(before: &ApiTimes, after: &ApiTimes) -> bool {
+    let near = |before: Option<f64>, after: Option<f64>| match (before, after) {
+        (Some(a), Some(b)) => (a - b).abs() <= SETTLED.0 * b + SETTLED.1,
+        (a, b) => a == b,
+    };
+    near(before.request_ms, after.request_ms)
+        && near(before.prompt_token_us, after.prompt_token_us)
+        && near(before.output_token_us, after.output_token_us)
 }
 
 fn choose(tried: &[Tried]) -> Tried {
@@ -249,7 +276,7 @@ fn deployment(points: &[Point], seed: u64) -> Result<Deployment> {
             let text = format!("{name}: neither the time between tokens nor that of a request");
             return Err(Error::new(text).help("nothing can be fitted to the first token alone"));
         }
-        let simulated = point.simulate(Factors::default(), seed);
+        let simulated = point.simulate(Times::default(), seed);
         let deployment = simulated.map_err(|error| at(&name, &error))?.deployment;
         let Deployment { model, gpu, tp, dp, weights, kv_dtype, .. } = &deployment;
         let ranks = if *dp > 1 { format!("{dp} ranks of ") } else { String::new() };
@@ -304,7 +331,7 @@ fn check_agreement(points: &[Point]) -> Result<()> {
 /// The least multipliers with which no step beats the data sheet: host, linear, attention.
 fn bounds(point: &Point, seed: u64) -> Result<[f64; 3]> {
     let cost = match point {
-        Point::Run(run) => Plan::of(run, Factors::default(), seed)?.server.cost,
+        Point::Run(run) => Plan::of(run, Times::default(), seed)?.server.cost,
         Point::Log(log) => log.server(Factors::default())?.cost,
     };
     let least = |with: fn(f64) -> Factors| least_allowed(&cost, with);
@@ -332,6 +359,10 @@ struct Solver<'a> {
     points: &'a [Point],
     seed: u64,
     bounds: [f64; 3],
+    /// Host time of requests.
+    api: ApiTime,
+    /// The error of the steps with which that was told; none where it is the default.
+    told: Option<f64>,
 }
 
 /// Which multipliers move together: by host, linear and attention.
@@ -350,7 +381,8 @@ fn factors(multipliers: usize, values: &[f64]) -> Factors {
 
 impl Solver<'_> {
     fn simulate_all(&self, factors: Factors) -> Result<Vec<Latencies>> {
-        let one = |point: &Point| Ok(point.simulate(factors, self.seed)?.latencies);
+        let times = Times { factors, api: self.api };
+        let one = |point: &Point| Ok(point.simulate(times, self.seed)?.latencies);
         self.points.par_iter().map(one).collect()
     }
 
@@ -359,6 +391,19 @@ impl Solver<'_> {
         let simulated = self.simulate_all(factors)?;
         let pairs = self.points.iter().zip(&simulated);
         Ok(pairs.map(|(point, simulated)| errors_of(point, simulated)).collect())
+    }
+
+    /// What these points tell of the host time.
+    fn host_time(&self, points: &[&Point], simulated: &[Latencies], error: f64) -> Result<ApiFit> {
+        let Self { api, seed, .. } = *self;
+        api::fit(Outcomes { points, simulated, api, error, seed })
+    }
+
+    fn attempts(&self, most: usize) -> Result<Vec<Tried>> {
+        let count = self.points.len();
+        // A multiplier more than there are points, or as many, is no fit but a copy.
+        let fits = |multipliers: &usize| *multipliers == 1 || count > *multipliers;
+        (1..=most.min(3)).take_while(fits).map(|multipliers| self.attempt(multipliers)).collect()
     }
 
     fn attempt(&self, multipliers: usize) -> Result<Tried> {
@@ -374,9 +419,13 @@ impl Solver<'_> {
             values = solve(rows.iter().flatten(), &values, &bounds, self.points.len());
         }
         let chosen = factors(multipliers, &values);
-        let error = mean_abs(&self.errors(chosen)?);
+        let simulated = self.simulate_all(chosen)?;
+        let pairs = self.points.iter().zip(&simulated);
+        let errors: Vec<Vec<f64>> = pairs.map(|(point, found)| errors_of(point, found)).collect();
+        let error = mean_abs(&errors);
         let left_out = if self.points.len() > 1 {
-            Some(self.left_out(multipliers, &rows, &values, &bounds)?)
+            let start = Start { values: &values, bounds: &bounds, simulated: &simulated };
+            Some(self.left_out(multipliers, &rows, &start)?)
         } else {
             None
         };
@@ -412,19 +461,38 @@ impl Solver<'_> {
         &self,
         multipliers: usize,
         rows: &[Vec<Equation>],
-        values: &[f64],
-        bounds: &[f64],
+        start: &Start<'_>,
     ) -> Result<f64> {
         let one = |(left, point): (usize, &Point)| {
             let others = rows.iter().enumerate().filter(|(at, _)| *at != left);
             let others = others.flat_map(|(_, equations)| equations);
-            let values = solve(others, values, bounds, self.points.len() - 1);
-            let simulated = point.simulate(factors(multipliers, &values), self.seed)?;
+            let values = solve(others, start.values, start.bounds, self.points.len() - 1);
+            let api = match self.told {
+                Some(error) => self.told_without(left, start.simulated, error)?,
+                None => self.api,
+            };
+            let times = Times { factors: factors(multipliers, &values), api };
+            let simulated = point.simulate(times, self.seed)?;
             Ok(errors_of(point, &simulated.latencies))
         };
         let errors: Result<Vec<Vec<f64>>> = self.points.par_iter().enumerate().map(one).collect();
         Ok(mean_abs(&errors?))
     }
+
+    /// The host time as all points but one tell it.
+    fn told_without(&self, left: usize, simulated: &[Latencies], error: f64) -> Result<ApiTime> {
+        let pairs = self.points.iter().zip(simulated).enumerate();
+        let others = pairs.filter(|(at, _)| *at != left).map(|(_, (point, found))| (point, *found));
+        let (points, simulated): (Vec<&Point>, Vec<Latencies>) = others.unzip();
+        Ok(self.host_time(&points, &simulated, error)?.times.or_default())
+    }
+}
+
+/// Where a fit of fewer points starts: what all of them gave.
+struct Start<'a> {
+    values: &'a [f64],
+    bounds: &'a [f64],
+    simulated: &'a [Latencies],
 }
 
 /// One linear equation: the slopes times the multipliers are what is wanted.

@@ -143,6 +143,21 @@ const MAX_REQUESTS: u64 = 1 << 20;
 /// Share of the memory that vLLM took before 0.21.
 const OLD_MEMORY_UTILIZATION: f64 = 0.9;
 
+/// With what times a run is simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Times {
+    /// Multipliers of the step time.
+    pub factors: Factors,
+    /// Host time of requests.
+    pub api: ApiTime,
+}
+
+impl From<Factors> for Times {
+    fn from(factors: Factors) -> Self {
+        Self { factors, ..Self::default() }
+    }
+}
+
 /// A run that can be simulated.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -302,7 +317,7 @@ impl Plan {
     ///
     /// # Errors
     /// Why it cannot be simulated.
-    pub fn of(run: &Run, factors: Factors, seed: u64) -> Result<Self> {
+    pub fn of(run: &Run, times: Times, seed: u64) -> Result<Self> {
         refuse(run)?;
         let habits = habits(&run.origin);
         let model = models::find(&run.model)?;
@@ -327,8 +342,7 @@ impl Plan {
             longest: longest(run),
             prefix_caching: habits.prefix_caching || run.cached_prefix > 0,
         };
-        let api = ApiTime::default();
-        let server = host.server(api, Tokens(run.cached_prefix), factors)?;
+        let server = host.server(times.api, Tokens(run.cached_prefix), times.factors)?;
         let (requests, pacing) = load(run, seed);
         let share = run.length_min_share.unwrap_or(habits.length_min_share);
         let distinct = run.distinct_prompts.or(habits.distinct_prompts).unwrap_or(requests);

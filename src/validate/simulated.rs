@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 
 use super::drive::{Driven, Served, drive};
-use super::rules::{Deployment, Plan};
+use super::rules::{Deployment, Plan, Times};
 use super::runs::{Latencies, Offered, Run};
 use crate::diag::{Error, Result};
-use crate::engine::step_time::Factors;
 
 /// A run beside its simulation.
 #[derive(Clone, Debug)]
@@ -30,9 +29,9 @@ pub struct Simulated {
 
 /// Simulates every run, on all threads; `done` counts them.
 #[must_use]
-pub fn compare(runs: &[Run], factors: Factors, seed: u64, done: &AtomicU64) -> Vec<Compared> {
+pub fn compare(runs: &[Run], times: Times, seed: u64, done: &AtomicU64) -> Vec<Compared> {
     let one = |run: &Run| {
-        let outcome = simulate(run, factors, seed).map_err(|error| error.message().to_owned());
+        let outcome = simulate(run, times, seed).map_err(|error| error.message().to_owned());
         done.fetch_add(1, Ordering::Relaxed);
         Compared { run: run.clone(), outcome }
     };
@@ -43,8 +42,8 @@ pub fn compare(runs: &[Run], factors: Factors, seed: u64, done: &AtomicU64) -> V
 ///
 /// # Errors
 /// Why it cannot be simulated.
-pub fn simulate(run: &Run, factors: Factors, seed: u64) -> Result<Simulated> {
-    let plan = Plan::of(run, factors, seed)?;
+pub fn simulate(run: &Run, times: Times, seed: u64) -> Result<Simulated> {
+    let plan = Plan::of(run, times, seed)?;
     let driven = drive(&plan.server, &plan.asks, &plan.pacing).map_err(Error::new)?;
     let latencies = latencies(&plan, &driven, run.offered);
     Ok(Simulated { latencies, deployment: plan.deployment })

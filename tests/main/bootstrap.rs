@@ -66,3 +66,27 @@ fn size_has_them_for_its_answer_unless_told_otherwise() {
     told["bands"]["sessions"] = Value::Null;
     assert_eq!(told, json("size", &["--seeds", "2", "--set", "run.bootstrap=false"]));
 }
+
+#[test]
+fn commands_without_intervals_refuse_them_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let cells = folder.path().join("cells");
+    let asked = ["--set", "run.bootstrap=true"];
+    let varied = ["--vary", "run.bootstrap=true,false"];
+    let to = ["-o", cells.to_str().unwrap()];
+    for (command, more) in [
+        ("capacity", asked.to_vec()),
+        ("explain", asked.to_vec()),
+        ("sweep", [asked, to].concat()),
+        ("sweep", [varied, to].concat()),
+    ] {
+        let mut run = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"));
+        run.current_dir(env!("CARGO_MANIFEST_DIR"));
+        let output = run.args([command, "scenarios/twenty-developers.toml"]).args(more).output();
+        let output = output.unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command}: {error}");
+        assert!(error.contains("run.bootstrap: found `true`"), "{command}: {error}");
+        assert!(output.stdout.is_empty() && !cells.exists(), "{command} wrote something");
+    }
+}

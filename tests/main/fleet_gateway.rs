@@ -307,6 +307,14 @@ fn clients_hang_up_when_no_answer_begins_in_time() {
     assert!((1..=2).contains(&completed), "{counts:?}");
     let refused = (1..4).map(|call| record(&run, call, 0)).find(|call| call.refusals == 3);
     assert_eq!(refused.unwrap().outcome, CallOutcome::Refused);
+    // One that is the first thing in the window counts in it: the second call has waited for 6 s.
+    let late = Setup {
+        warmup: Span::from_millis(6_001),
+        window: Some(Span::from_secs(300)),
+        ..one.clone()
+    };
+    let counts = use_of(&played_alike(&late, &burst(4))).counts.clone();
+    assert_eq!(counts.hung_up, counts.forgotten);
     // Patient ones all get through, and a stream that has begun is not hung up on.
     front.clients.timeout = Some(Span::from_secs(90));
     let one = Setup { gateway: Some(front), ..one };
@@ -346,7 +354,7 @@ fn rows_of_a_queue_without_room_are_lost_with_their_money() {
     let mut front = quick();
     front.gateway.database = Some(Database { insert: Span::from_secs(50), ..Database::default() });
     front.gateway.spend.max_bytes = front.gateway.spend.row_bytes;
-    front.clients.price = TokenPrice { input: 1_000, output: 5_000 };
+    front.clients.price = TokenPrice { input: 1_000_000, output: 5_000_000 };
     let run = played_alike(&behind(front, 1), &sessions(50, 2, 900));
     assert_nothing_is_lost(&run, 100);
     let GatewayUse { counts, spend_rows_waiting, .. } = use_of(&run);

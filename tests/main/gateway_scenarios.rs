@@ -140,6 +140,10 @@ fn what_the_pin_cliff_costs() {
     // As long as nearly all open sessions have a pin nothing, beyond it half as many again.
     assert_eq!((gpus[0].0, gpus[1].0), (gpus[0].1, gpus[1].1), "{gpus:?}");
     assert!(gpus[2].0 > 1.4 * gpus[2].1, "{gpus:?}");
+    let largest = answer("pins-800");
+    let busy = percent(&figures(&largest)["gateway"]["cpu_utilisation"]);
+    let said = format!("its cores are in use for {busy} of the time");
+    assert!(PAGE.replace('\n', " ").contains(&said), "docs/gateway.md does not say: {said}");
     // Twice as many, on as many GPUs as they need with Redis.
     let (apart, shared) = (answer("pins-1600"), answer("pins-1600-redis"));
     let is_met = |answer: &Value| answer["fleet"]["met"].as_bool().unwrap();

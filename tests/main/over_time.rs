@@ -97,7 +97,7 @@ fn what_becomes_of_replicas_is_marked_where_it_happens() {
 fn a_fleet_that_is_scaled_shows_how_many_take_calls() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.csv");
-    let scaled = ["replicas=1", "autoscale.engines.max_replicas=3", "load.developers=60"];
+    let scaled = ["replicas=1", "autoscale.engines.max_replicas=3", "load.developers=160"];
     let scaled = scaled.iter().flat_map(|set| ["--set", set]);
     let more = ["--set", "run.warmup_s=0", "--set", "autoscale.engines.startup_s=60", "--plot"];
     let mut run = replay(&[]);

@@ -3,6 +3,7 @@
 use tonnage::config::faults::{FleetEvent, Happens};
 use tonnage::config::scenario::{RouterKind, Scenario};
 use tonnage::fleet::Setup;
+use tonnage::observe::members::Became;
 use tonnage::observe::records::CallOutcome;
 use tonnage::trace::record::{Call, Trace};
 use tonnage::units::{ReplicaId, Span, Time, Tokens};
@@ -113,6 +114,17 @@ fn who_does_not_drain_in_time_is_cut_off() {
     let run = play(&setup, &one_session());
     let first = record(&run, 0, 0);
     assert_eq!((first.outcome, first.losses), (CallOutcome::Completed, 1));
+}
+
+#[test]
+fn a_replica_that_is_lost_while_it_drains_is_known_to_be_lost() {
+    let drained = Happens::Drained { replica: 0, restart: Some(Span::ZERO) };
+    let lost = Happens::Lost { replica: 0, restart: Some(Span::ZERO) };
+    let setup = fleet(1, RouterKind::SessionAffinity, vec![at(3, drained, 0), at(5, lost, 0)]);
+    let run = play(&setup, &one_session());
+    assert_eq!(record(&run, 0, 0).losses, 1);
+    let became: Vec<Became> = run.changes.iter().map(|change| change.became).collect();
+    assert_eq!(became, [Became::Drained, Became::Lost, Became::Up]);
 }
 
 fn refusal(events: &str) -> String {

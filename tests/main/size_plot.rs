@@ -99,3 +99,68 @@ fn what_cannot_be_drawn_is_refused_by_name() {
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+fn twenty(more: &[&str]) -> Command {
+    let mut run = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"));
+    run.current_dir(env!("CARGO_MANIFEST_DIR"));
+    run.args(["size", "scenarios/twenty-developers.toml"]);
+    for set in ["run.warmup_s=300", "run.window_s=600", "size.step_time_band=0"] {
+        run.args(["--set", set]);
+    }
+    run.args(more);
+    run
+}
+
+#[test]
+fn a_title_says_that_larger_sizes_fail_and_the_note_which_of_them_the_report_does_not_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sizes.svg");
+    // A random router spreads sessions: the more replicas, the fewer hits.
+    let odd = ["--set", "router=random", "--set", "slo.targets=[\"hit >= 94 %\"]", "--json"];
+    let output = twenty(&odd).arg("--plot").arg(&path).output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((told["replicas"].as_u64(), &told["failing_above_answer"][0]), (Some(1), &2.into()));
+    let page = fs::read_to_string(path).unwrap();
+    let lines = page.lines().filter(|line| !line.starts_with('<'));
+    let text = lines.collect::<Vec<_>>().join(" ");
+    let title = "though 2, 3 replicas miss it: size alone does not decide";
+    let note = "That 3 fail above the answer is seen here, not in the report.";
+    assert!(text.contains(title) && text.contains(note), "{text}");
+}
+
+#[test]
+fn a_value_of_nothing_is_drawn_at_the_end_of_the_axis() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sizes.csv");
+    let none = ["--set", "engine.enable_prefix_caching=false", "--set", "size.max_replicas=2"];
+    let target = ["--set", "slo.targets=[\"hit >= 60 %\"]", "--seeds", "2", "--plot"];
+    twenty(&none).args(target).arg(&path).assert().code(1);
+    let points = drawn(&path);
+    let line = points.iter().filter(|(panel, ..)| panel.starts_with("value as a share"));
+    let values: Vec<_> = line.map(|(_, _, _, value, band)| (*value, *band)).collect();
+    assert_eq!(values, [(Some(10.0), Some((10.0, 10.0))); 2]);
+}
+
+#[test]
+fn the_answer_of_a_scaled_fleet_is_its_size_at_the_start() {
+    let mut more = Vec::new();
+    let slo = "slo.targets=[\"hit >= 60 %\"]";
+    let sets = ["autoscale.engines.max_replicas=4", "autoscale.engines.startup_s=60", slo];
+    let load = ["load.developers=160", "run.warmup_s=0"];
+    sets.iter().chain(&load).for_each(|set| more.extend(["--set", *set]));
+    let json = twenty(&[&more[..], &["--json"]].concat()).output().unwrap().stdout;
+    let told: Value = serde_json::from_slice(&json).unwrap();
+    let text = String::from_utf8(twenty(&more).output().unwrap().stdout).unwrap();
+    let (start, gpus, most) = (&told["replicas"], &told["gpus"], &told["replicas_held_max"]);
+    let said = format!(
+        "Answer: {start} replicas ({gpus} GPUs) at the start, at most {most} while scaled, meet"
+    );
+    assert!(text.contains(&said), "{said}\n{text}");
+    let candidate = &told["candidates"][0];
+    assert_eq!((&candidate["replicas"], &candidate["gpus"]), (start, gpus));
+    // One less holds more in the end, and is named by its start all the same.
+    let less = start.as_u64().unwrap() - 1;
+    let held = &told["tried"][0]["figures"]["replica_scaling"]["held_max"];
+    assert!(held.as_u64() > Some(less), "{held}");
+    assert!(text.contains(&format!("{less} replica (2 GPUs) at the start, at most {held} while")));
+}

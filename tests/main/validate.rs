@@ -188,7 +188,8 @@ fn known_factors_are_fitted() {
             offered: Offered::Concurrency(u64::from(seqs)),
             ..Run::bare("", "H100", "Llama-3.1-8B", "bf16", 1)
         };
-        let found = tonnage::validate::simulated::simulate(&run, factors, 1).unwrap().latencies;
+        let found =
+            tonnage::validate::simulated::simulate(&run, factors.into(), 1).unwrap().latencies;
         (seqs, found.itl_ms.unwrap(), found.ttft_ms.unwrap())
     };
     let truth = Factors { host: 2.0, linear: 1.2, attention: 1.2 };
@@ -223,7 +224,7 @@ fn host_times_of_requests_are_told_and_used() {
             offered: Offered::Concurrency(seqs),
             ..Run::bare("", "H100", "Llama-3.1-8B", "bf16", 1)
         };
-        let plain = Factors::default();
+        let plain = Factors::default().into();
         let found = tonnage::validate::simulated::simulate(&run, plain, 1).unwrap().latencies;
         let itl = found.itl_ms.unwrap();
         let ttft = found.ttft_ms.unwrap() + 12.0 + 0.010 * f64::from(isl);
@@ -261,6 +262,47 @@ fn host_times_of_requests_are_told_and_used() {
     let found = figures(&[]);
     assert_eq!(found, figures(&told), "what was told goes without being set");
     assert_ne!(found, figures(&["api.request_ms=8".to_owned()]), "what is set goes first");
+}
+
+/// Host time that was told is no step time: where steps are as simulated and answers are short, the
+/// factors stay 1, and the errors of the fit are those of the file that is written.
+#[test]
+fn errors_of_a_fit_are_those_of_its_file() {
+    use tonnage::config::calibration::Calibration;
+    use tonnage::engine::step_time::Factors;
+    use tonnage::validate::runs::{Offered, Run};
+    let mut text = "experiment,gpu,model,precision,tp,isl,osl,concurrency,itl_mean_ms,\
+                    ttft_mean_ms,e2e_mean_ms\n"
+        .to_owned();
+    for isl in [100u32, 400, 1_000] {
+        let run = Run {
+            isl: u64::from(isl),
+            osl: 20,
+            offered: Offered::Concurrency(1),
+            ..Run::bare("", "H100", "Llama-3.1-8B", "bf16", 1)
+        };
+        let plain = Factors::default().into();
+        let found = tonnage::validate::simulated::simulate(&run, plain, 1).unwrap().latencies;
+        let itl = found.itl_ms.unwrap();
+        let ttft = found.ttft_ms.unwrap() + 22.0 + 0.010 * f64::from(isl);
+        let e2e = ttft + 19.0 * itl + 20.0 * 0.3;
+        text += &format!("p{isl},H100,Llama-3.1-8B,bf16,1,{isl},20,1,{itl},{ttft},{e2e}\n");
+    }
+    let folder = TempDir::new().unwrap();
+    let (path, out) = (folder.path().join("runs.csv"), folder.path().join("c.toml"));
+    fs::write(&path, text).unwrap();
+    let (path, file) = (path.to_str().unwrap(), out.to_str().unwrap());
+    let report = stdout(&["calibrate", path, "--multipliers", "1", "-o", file]);
+    let Calibration { host, fit, .. } = Calibration::read(&out).unwrap();
+    assert!((host - 1.0).abs() < 0.005, "{report}");
+    assert!(fit.error < 0.005 && fit.error_before > 0.05, "{report}");
+    assert!(fit.band_low.abs().max(fit.band_high) < 0.005, "{report}");
+
+    let answer = json(&["validate", path, "--calibration", file, "--json"]);
+    let mean = |quantity: &str| answer["overall"][quantity]["mean"].as_f64().unwrap();
+    let error = f64::midpoint(mean("itl"), mean("e2e"));
+    assert!((error - fit.error).abs() < 1e-4, "{error} {}; {report}", fit.error);
+    assert!(mean("ttft") < 0.05, "{answer}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::diag::{Error, Result};
 use crate::trace::record::Name;
 use crate::units::{Span, Tokens};
 
@@ -55,7 +56,8 @@ impl Default for Clients {
     }
 }
 
-/// What a token is billed with, in billionths of the currency.
+/// What a token is billed with, in 10^-12 of the currency: single tokens cost as little as some
+/// 10^-8 of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenPrice {
     /// A token of the prompt.
@@ -65,17 +67,22 @@ pub struct TokenPrice {
 }
 
 impl TokenPrice {
-    /// Of so many USD for a token.
-    #[must_use]
-    pub fn of_usd(input: f64, output: f64) -> Self {
-        let nanos = |usd: f64| (usd * 1e9).round() as u64;
-        Self { input: nanos(input), output: nanos(output) }
+    /// So many USD as it is kept here.
+    ///
+    /// # Errors
+    /// A price that is not zero and would be kept as zero.
+    pub fn kept(usd: f64) -> Result<u64> {
+        match (usd * 1e12).round() as u64 {
+            0 if usd > 0.0 => Err(Error::found(usd, "0, or at least 1e-12 USD for a token")),
+            kept => Ok(kept),
+        }
     }
 
-    /// What a call bills.
+    /// What a call bills, to the nearest billionth of the currency.
     #[must_use]
     pub fn of(&self, prompt: Tokens, output: Tokens) -> u64 {
-        let prompt = self.input.saturating_mul(prompt.0);
-        prompt.saturating_add(self.output.saturating_mul(output.0))
+        let bills = |price: u64, tokens: Tokens| u128::from(price) * u128::from(tokens.0);
+        let all = bills(self.input, prompt).saturating_add(bills(self.output, output));
+        u64::try_from(all.saturating_add(500) / 1_000).unwrap_or(u64::MAX)
     }
 }

@@ -1,5 +1,6 @@
 //! Which model group of a config answers which model of the trace.
 
+use super::Deployment;
 use super::read::{CONFIG, Gateway};
 use crate::diag::{Error, Result, Warning, nearest};
 
@@ -8,6 +9,32 @@ impl Gateway {
     #[must_use]
     pub fn pods(&self) -> u32 {
         self.config().pods
+    }
+
+    /// Model groups of a config that prices others and not these: what they bill is not known, and
+    /// adds nothing to what rows bill.
+    pub(super) fn unpriced(&self) -> Option<Warning> {
+        let config = self.config();
+        let is_priced = |one: &Deployment| one.token_price.is_some();
+        if config.database.is_none()
+            || !config.spend.enabled
+            || !config.deployments.iter().any(is_priced)
+        {
+            return None;
+        }
+        let lacks = |group: u32| {
+            let mut own = config.deployments.iter().filter(|one| one.group == group);
+            own.any(|one| !is_priced(one))
+        };
+        let groups = (0..).zip(&config.groups).filter(|(group, _)| lacks(*group));
+        let names: Vec<&str> = groups.map(|(_, group)| group.name.as_str()).collect();
+        (!names.is_empty()).then(|| {
+            Warning(format!(
+                "{CONFIG} says what a token costs, but not for every deployment of {}: calls that \
+                 those answer bill nothing in spend_usd_written and spend_usd_lost",
+                names.join(", ")
+            ))
+        })
     }
 
     /// Checks that calls of these served models have a model group in the config. Without a config
@@ -29,6 +56,7 @@ impl Gateway {
             let others: Vec<&str> = homeless.collect();
             let others = match others.len() {
                 0 => String::new(),
+                1 => " and 1 other".to_owned(),
                 more => format!(" and {more} others"),
             };
             let text = format!(

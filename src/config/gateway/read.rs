@@ -104,6 +104,8 @@ impl Gateway {
         reader.limits(config, clients)?;
         reader.clients(clients)?;
         reader.prices(config, clients)?;
+        let unpriced = gateway.unpriced();
+        gateway.warnings.extend(unpriced);
         Ok(Some(gateway))
     }
 
@@ -508,10 +510,15 @@ impl Reader<'_> {
     /// What a token is billed with, in place of what a config says.
     fn prices(&self, config: &mut GatewayConfig, clients: &mut Clients) -> Result<()> {
         const USD_MAX: f64 = 1.0;
-        let price = |key| self.document.number(key, 0.0, USD_MAX);
+        let price = |key| -> Result<Option<u64>> {
+            let usd = self.document.number(key, 0.0, USD_MAX)?;
+            let kept = usd.map(TokenPrice::kept).transpose();
+            kept.map_err(|error| self.document.at(key, error))
+        };
         let (input, output) = (price(INPUT_PRICE)?, price(OUTPUT_PRICE)?);
         if input.is_some() || output.is_some() {
-            clients.price = TokenPrice::of_usd(input.unwrap_or(0.0), output.unwrap_or(0.0));
+            let (input, output) = (input.unwrap_or(0), output.unwrap_or(0));
+            clients.price = TokenPrice { input, output };
             config.deployments.iter_mut().for_each(|one| one.token_price = None);
         }
         Ok(())

@@ -83,12 +83,21 @@ impl Models {
             return Err(params.error_here(text).help("leave it out, with fallbacks to it"));
         };
         let replica = position(&mut self.api_bases, api_base.trim_end_matches('/'));
-        let price = |key: &str| -> Result<f64> {
+        let price = |key: &str| -> Result<Option<f64>> {
             let own = params.number(key, environment)?;
-            Ok(own.or(info.number(key, environment)?).unwrap_or(0.0))
+            Ok(own.or(info.number(key, environment)?))
         };
         let (input, output) = (price("input_cost_per_token")?, price("output_cost_per_token")?);
-        let token_price = TokenPrice::of_usd(input, output);
+        let is_priced = input.is_some() || output.is_some();
+        let (input, output) = (input.unwrap_or(0.0), output.unwrap_or(0.0));
+        let kept = |usd: f64, key: &str| {
+            let refused = |error: Error| params.error_here(format!("{key}: {error}"));
+            TokenPrice::kept(usd).map_err(refused)
+        };
+        let token_price = TokenPrice {
+            input: kept(input, "input_cost_per_token")?,
+            output: kept(output, "output_cost_per_token")?,
+        };
         self.has_input_limit |= info.get("max_input_tokens").is_some();
         let whole = |key: &str| -> Result<Option<u64>> {
             Ok(params.whole(key, 0, environment)?.map(u64::from))
@@ -100,7 +109,7 @@ impl Models {
             rpm: whole("rpm")?,
             tpm: whole("tpm")?,
             price: input + output,
-            token_price: (token_price != TokenPrice::default()).then_some(token_price),
+            token_price: is_priced.then_some(token_price),
         })
     }
 

@@ -4,6 +4,9 @@
 //! session has to do with no replica: its calls had failed when recorded or do not fit into the
 //! context, and what follows them follows from the trace alone. So that order needs no replica to
 //! be simulated, only the clients of the few sessions that do not begin with a call for one.
+//!
+//! Sessions are handed over in the order of their starts. Behind one of those few all others wait
+//! that start before it is settled: as many are held as start in that time.
 
 use crate::config::scenario::OnOverflow;
 use crate::fleet::Setup;
@@ -184,11 +187,8 @@ impl<'a> Pins<'a> {
         let session = self.first + self.waiting.len() as u32;
         next.number = Some(session);
         let plan = &next.plan;
-        let first = (0u32..).zip(&plan.calls).find(|(call, of)| {
-            let wait = if self.open_loop { plan.offset(*call) } else { of.gap };
-            let starts = self.open_loop || plan.after(*call).is_empty();
-            starts && Time::ZERO + plan.at + wait == next.at
-        });
+        let dispatched = |wait| Time::ZERO + plan.at + wait;
+        let first = plan.starts(self.open_loop).find(|(_, wait)| dispatched(*wait) == next.at);
         let routed = first.is_some_and(|(call, _)| {
             !plan.class(call).failed && self.fit(plan, call, None).verdict != Verdict::Rejected
         });
@@ -197,11 +197,8 @@ impl<'a> Pins<'a> {
             self.waiting.push_back(Waiting { next, is_settled: false, client: None });
             return;
         }
-        for (call, of) in (0u32..).zip(&plan.calls) {
-            if self.open_loop || plan.after(call).is_empty() {
-                let wait = if self.open_loop { plan.offset(call) } else { of.gap };
-                self.queue.push(Time::ZERO + plan.at + wait, Event::Dispatch { session, call });
-            }
+        for (call, wait) in plan.starts(self.open_loop) {
+            self.queue.push(dispatched(wait), Event::Dispatch { session, call });
         }
         let waits = (0u32..).zip(&plan.calls).map(|(call, _)| plan.after(call).len() as u32);
         let waits = waits.collect();
@@ -275,10 +272,9 @@ impl<'a> Pins<'a> {
             BasePlan::Call(base) => {
                 client.and_then(|client| client.fits[base as usize]).unwrap_or_default()
             }
-            BasePlan::Context(_) => Fit { shared: of.kept(), ..Fit::default() },
+            BasePlan::Context(_) => Fit::of_context(of),
         };
-        let (prompt, output) = (of.prompt(), of.output());
-        overflow::fit(prompt, of.kept(), output, &base, self.rule, self.max_model_len)
+        overflow::fit_call(of, &base, self.rule, self.max_model_len)
     }
 
     fn satisfy(&mut self, now: Time, place: usize, session: u32, call: u32, on_dispatch: bool) {

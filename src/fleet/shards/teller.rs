@@ -125,7 +125,8 @@ impl<O: Observer> Teller<O> {
             Record::Turn(turn) => turn.play,
             Record::Task(task) => task.play,
         };
-        let Some(plan) = self.plans.get(&number) else { return };
+        // The record of its task is the last one of a session, and only that makes its plan go.
+        let plan = self.plans.get(&number).expect("a session is known until it has ended");
         let about = About { plan, names: &self.names, window: self.window };
         match record {
             Record::Call(mut call) => {

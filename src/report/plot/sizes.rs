@@ -167,17 +167,24 @@ impl<'a> View<'a> {
                 _ => return does,
             },
         };
-        let odd = self.around.sizes.iter().filter(|other| {
-            let fleet = &other.fleet;
-            fleet.replicas > size && !fleet.met()
-        });
-        let odd: Vec<String> = odd.map(|other| other.fleet.replicas.to_string()).collect();
-        match &odd[..] {
-            [] => format!("{does}, {why}"),
-            odd => {
-                format!("{does}, {why}, but so do {} more: not the size decides", odd.join(", "))
+        let seen = format!("{does}, {why}");
+        match self.failing_above(size, |_| true) {
+            None => seen,
+            Some(odd) => {
+                let what = if targets.len() == 1 { "it" } else { "some" };
+                format!("{seen}, though {odd} replicas miss {what}: size alone does not decide")
             }
         }
+    }
+
+    /// The sizes above an answer that miss a target nevertheless.
+    fn failing_above(&self, answer: u32, of: impl Fn(&Size) -> bool) -> Option<String> {
+        let odd = self.around.sizes.iter().filter(|other| {
+            let fleet = &other.fleet;
+            fleet.replicas > answer && !fleet.met() && of(other)
+        });
+        let odd: Vec<String> = odd.map(|other| other.fleet.replicas.to_string()).collect();
+        (!odd.is_empty()).then(|| odd.join(", "))
     }
 
     fn subtitle(&self) -> String {
@@ -221,6 +228,13 @@ impl<'a> View<'a> {
             more => format!("Simulated by the search: {searched}; for this plot: {more}."),
         });
         said.push("Nothing between them was.".to_owned());
+        let answer = self.sized.search.smallest;
+        let added = |answer| self.failing_above(answer, |size| !size.is_searched);
+        if let Some(added) = answer.and_then(added) {
+            said.push(format!(
+                "That {added} fail above the answer is seen here, not in the report."
+            ));
+        }
         let targets = self.targets();
         let left = (0..targets.len()).filter(|at| !self.drawn.contains(at));
         let left: Vec<String> = left.map(|at| targets[at].to_string()).collect();
@@ -232,7 +246,7 @@ impl<'a> View<'a> {
         if points().any(|point| !point.is_finite()) {
             said.push("A line is interrupted where its target has no sample.".to_owned());
         }
-        if points().any(|point| point.y < OF_BOUND.0 || point.y > OF_BOUND.1) {
+        if points().any(|point| point.y < OF_BOUND.0 || point.y >= OF_BOUND.1) {
             said.push("What lies beyond the axis is drawn at its end.".to_owned());
         }
         said.join(" ")
@@ -252,14 +266,17 @@ fn with_signs(text: &str) -> String {
 fn point(target: &Slo, at: usize, size: &Size) -> Point {
     let runs = size.fleet.runs.iter().chain(size.off.iter().flatten().flat_map(|off| &off.runs));
     let each: Vec<f64> = runs.filter_map(|run| of_bound(target, &run.verdicts[at])).collect();
-    let least = each.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = each.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let y = of_bound(target, size.fleet.verdict(at)).unwrap_or(f64::NAN);
+    // What is infinitely far from its bound has a place all the same: the end of the axis.
+    let finite = each.iter().copied().filter(|value| value.is_finite());
+    let end = finite.fold(OF_BOUND.1, f64::max);
+    let least = each.iter().copied().fold(end, f64::min);
+    let most = each.iter().copied().fold(0.0, f64::max).min(end);
+    let y = of_bound(target, size.fleet.verdict(at)).map_or(f64::NAN, |y| y.min(end));
     let band = (each.len() > 1 && y.is_finite()).then_some((least, most));
     Point { x: size.fleet.replicas.into(), y, band }
 }
 
-/// A value over its bound, or the bound over the value where more is better.
+/// A value over its bound, or the bound over the value where more is better: infinite for 0.
 fn of_bound(target: &Slo, verdict: &Verdict) -> Option<f64> {
     let value = verdict.value?;
     Some(match target.op {

@@ -34,8 +34,9 @@ impl Figure {
         let hit = over_time.hit_points();
         let changes = Changes::of(run);
         let kv = over_time.points(&changes, Level::Blocks, 1.0 / blocks.0.max(1) as f64);
-        let title = changes.title(|from, to| over_time.hit_between(from, to));
-        let overall = over_time.hit_between(0.0, f64::INFINITY);
+        let stretch_s = over_time.stretch.as_f64() / 1e9;
+        let title = changes.title(stretch_s, |from, to| over_time.hit_between(from, to));
+        let overall = over_time.hit_between(0.0, f64::INFINITY).map(|(hit, _)| hit);
         let title = title
             .or_else(|| changes.scaled_title(overall))
             .unwrap_or_else(|| plain_title(&hit, &kv));
@@ -100,15 +101,22 @@ impl OverTime {
         self.stretches().map(hit).collect()
     }
 
-    /// The hit rate of the stretches whose middle lies between two instants.
-    fn hit_between(&self, from_s: f64, to_s: f64) -> Option<f64> {
-        let inside = self.stretches().filter(|(_, x, _)| (from_s..to_s).contains(x));
+    /// The hit rate of the stretches that lie between two instants as a whole, and how many seconds
+    /// they are.
+    fn hit_between(&self, from_s: f64, to_s: f64) -> Option<(f64, f64)> {
+        let (from, to) = (from_s * 1e9, to_s * 1e9);
         let mut sums = [0, 0];
-        for (number, ..) in inside {
+        let mut span_s = 0.0;
+        for (number, _, nanos) in self.stretches() {
+            let start = number as f64 * self.stretch.as_f64();
+            if start < from || start + nanos > to {
+                continue;
+            }
             let [cached, prompt] = self.hits.sums(number);
             sums = [sums[0] + cached, sums[1] + prompt];
+            span_s += nanos / 1e9;
         }
-        (sums[1] > 0).then(|| sums[0] as f64 / sums[1] as f64)
+        (sums[1] > 0).then(|| (sums[0] as f64 / sums[1] as f64, span_s))
     }
 
     /// Means over time and over the replicas that took calls, times a factor, between the replica

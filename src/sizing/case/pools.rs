@@ -1,6 +1,6 @@
 //! Cases with pools: what is checked against the trace, and other sizes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Case;
 use crate::config::pools::{Rules, Takes};
@@ -90,6 +90,7 @@ impl Case {
             workload: Arc::clone(&self.workload),
             notes: self.notes.clone(),
             warnings: self.warnings.clone(),
+            late_warning: OnceLock::new(),
             targets: self.targets.clone(),
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),

@@ -2,7 +2,7 @@
 //! tasks alone on an idle replica.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Case, OPEN_LOOP, check_groups, check_models, pools, read_targets};
 use crate::config::autoscale::Scaling;
@@ -83,6 +83,7 @@ impl Case {
         Ok(Self {
             notes: of_trace.chain(open_loop).collect(),
             warnings,
+            late_warning: OnceLock::new(),
             workload: Arc::clone(&self.workload),
             alone: self.kinds.alone(&setup, &self.workload),
             kinds: self.kinds.clone(),
@@ -102,6 +103,7 @@ impl Case {
             workload: Arc::clone(&self.workload),
             notes: self.notes.clone(),
             warnings: self.warnings.clone(),
+            late_warning: OnceLock::new(),
             targets: self.targets.clone(),
             alone: self.kinds.alone(&setup, &self.workload),
             kinds: self.kinds.clone(),
@@ -120,6 +122,7 @@ impl Case {
             workload: Arc::clone(&self.workload),
             notes: self.notes.clone(),
             warnings: self.warnings.clone(),
+            late_warning: OnceLock::new(),
             targets: self.targets.clone(),
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),

@@ -5,13 +5,12 @@
 //! last token: what a request takes besides its first token and the time between tokens. A
 //! measurement that is derived from the others tells nothing of it.
 
-use super::super::rules::Plan;
+use super::super::rules::{Plan, Times};
 use super::super::runs::{Latencies, Offered, Run};
 use super::{Point, in_flight};
 use crate::config::api_time::ApiTime;
 use crate::config::calibration::ApiTimes;
 use crate::diag::Result;
-use crate::engine::step_time::Factors;
 use crate::units::Tokens;
 
 /// How far whole steps that prefill are off against kernel tables.
@@ -36,14 +35,28 @@ pub struct ApiFit {
     pub notes: Vec<String>,
 }
 
-/// Fits what can be told. `simulated` is what the calibrated steps give, with the host time of
-/// [`ApiTime::default`]; `error` is how far off they are to be expected.
+/// Points with what their simulation gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcomes<'a> {
+    /// The measurements.
+    pub points: &'a [&'a Point],
+    /// What calibrated steps give, for each of them.
+    pub simulated: &'a [Latencies],
+    /// The host time with which that was simulated.
+    pub api: ApiTime,
+    /// How far off the steps are to be expected.
+    pub error: f64,
+    /// Seed of drawn lengths.
+    pub seed: u64,
+}
+
+/// Fits what can be told, rounded as a file has it.
 ///
 /// # Errors
 /// A point that cannot be simulated.
-pub fn fit(points: &[Point], simulated: &[Latencies], error: f64, seed: u64) -> Result<ApiFit> {
+pub fn fit(outcomes: Outcomes<'_>) -> Result<ApiFit> {
     let mut found = ApiFit::default();
-    match before(points, simulated, error, seed)? {
+    match before(outcomes)? {
         Ok(before) => {
             found.times.request_ms = Some(before.request_ms);
             found.times.prompt_token_us = before.prompt_token_us;
@@ -51,7 +64,7 @@ pub fn fit(points: &[Point], simulated: &[Latencies], error: f64, seed: u64) -> 
         }
         Err(reason) => found.notes.push(format!("host time before the queue not told: {reason}")),
     }
-    match after(points) {
+    match after(outcomes.points) {
         Ok((us, told_by)) => {
             found.times.output_token_us = Some(us);
             found.notes.push(format!(
@@ -60,6 +73,7 @@ pub fn fit(points: &[Point], simulated: &[Latencies], error: f64, seed: u64) -> 
         }
         Err(reason) => found.notes.push(format!("host time after each token not told: {reason}")),
     }
+    found.times = found.times.rounded();
     Ok(found)
 }
 
@@ -80,6 +94,12 @@ struct Quiet {
     weight: f64,
 }
 
+impl Quiet {
+    fn off(&self) -> f64 {
+        self.weight.sqrt().recip()
+    }
+}
+
 /// At most one request at a time.
 fn is_quiet(run: &Run) -> bool {
     match run.offered {
@@ -88,8 +108,8 @@ fn is_quiet(run: &Run) -> bool {
     }
 }
 
-fn quiet(points: &[Point], simulated: &[Latencies], error: f64, seed: u64) -> Result<Vec<Quiet>> {
-    let api = ApiTime::default();
+fn quiet(outcomes: Outcomes<'_>) -> Result<Vec<Quiet>> {
+    let Outcomes { points, simulated, api, error, seed } = outcomes;
     let mut found = Vec::new();
     for (point, simulated) in points.iter().zip(simulated) {
         let Point::Run(run) = point else { continue };
@@ -99,7 +119,7 @@ fn quiet(points: &[Point], simulated: &[Latencies], error: f64, seed: u64) -> Re
         if !is_quiet(run) {
             continue;
         }
-        let asks = Plan::of(run, Factors::default(), seed)?.asks;
+        let asks = Plan::of(run, Times::default(), seed)?.asks;
         let prompts: f64 = asks.iter().map(|ask| ask.prompt.as_f64()).sum();
         let prompt = prompts / asks.len().max(1) as f64;
         let own = api.before_queue(Tokens(0)).as_f64() + api.prompt_token.as_f64() * prompt;
@@ -111,17 +131,12 @@ fn quiet(points: &[Point], simulated: &[Latencies], error: f64, seed: u64) -> Re
     Ok(found)
 }
 
-fn before(
-    points: &[Point],
-    simulated: &[Latencies],
-    error: f64,
-    seed: u64,
-) -> Result<std::result::Result<Before, String>> {
-    if points.iter().all(|point| matches!(point, Point::Log(_))) {
+fn before(outcomes: Outcomes<'_>) -> Result<std::result::Result<Before, String>> {
+    if outcomes.points.iter().all(|point| matches!(point, Point::Log(_))) {
         let text = "the times of a log start in the engine's queue, behind it";
         return Ok(Err(text.to_owned()));
     }
-    let quiet = quiet(points, simulated, error, seed)?;
+    let quiet = quiet(outcomes)?;
     Ok(told_by(&quiet))
 }
 
@@ -135,7 +150,8 @@ fn told_by(quiet: &[Quiet]) -> std::result::Result<Before, String> {
         |of: &dyn Fn(&Quiet) -> f64| quiet.iter().map(|one| one.weight * of(one)).sum::<f64>();
     let weights = sum(&|_| 1.0);
     let (prompt, rest) = (sum(&|one| one.prompt) / weights, sum(&|one| one.rest_ms) / weights);
-    let off = weights.sqrt().recip();
+    // Steps that prefill are off by one share in all of them: more points do not make up for it.
+    let off = sum(&Quiet::off) / weights;
     if rest <= 0.0 {
         return Err(format!(
             "steps alone take {:.1} ms longer than the first token: they are too slow there",
@@ -150,15 +166,19 @@ fn told_by(quiet: &[Quiet]) -> std::result::Result<Before, String> {
     }
     let spread = sum(&|one| (one.prompt - prompt).powi(2));
     let slope = sum(&|one| (one.prompt - prompt) * (one.rest_ms - rest)) / spread.max(1e-9);
-    let slope_off = spread.max(1e-9).sqrt().recip();
+    // That share is another one for short prompts than for long ones, but not from point to point.
+    let side = |sign: f64| sum(&|one| ((one.prompt - prompt) * sign).max(0.0) * one.off());
+    let slope_off = side(1.0).hypot(side(-1.0)) / spread.max(1e-9);
     let shortest = quiet.iter().map(|one| one.prompt).fold(f64::INFINITY, f64::min);
     let longest = quiet.iter().map(|one| one.prompt).fold(0.0, f64::max);
     let differ = longest >= SPREAD * shortest;
     let default_ms = ApiTime::default().prompt_token.as_f64() / 1e6;
     let certain = slope_off <= (slope.abs() / 2.0).max(CERTAIN_TOKEN_MS);
     let told = differ && certain;
-    // Neither part is negative.
-    let token_ms = if told { slope.clamp(0.0, rest / prompt) } else { default_ms };
+    // Neither part is negative, nor are both together more than was measured.
+    let most_ms = rest / prompt;
+    let lowered = !told && most_ms < default_ms;
+    let token_ms = if told { slope.clamp(0.0, most_ms) } else { default_ms.min(most_ms) };
     let mut notes = vec![format!(
         "host time before the queue: told by {} of the points, {rest:.1} ms at a mean prompt of \
          {prompt:.0} tokens, uncertain by {off:.1} ms",
@@ -169,17 +189,25 @@ fn told_by(quiet: &[Quiet]) -> std::result::Result<Before, String> {
             false => "all prompts are about as long".to_owned(),
             true => format!("it is uncertain by {:.1} us", slope_off * 1e3),
         };
-        notes.push(format!("of it for each prompt token: not told, {why}; left as it was"));
+        let left = match lowered {
+            false => "left as it was".to_owned(),
+            true => format!(
+                "lowered to {:.1} us, because {:.1} us would be more than all of it",
+                token_ms * 1e3,
+                default_ms * 1e3
+            ),
+        };
+        notes.push(format!("of it for each prompt token: not told, {why}; {left}"));
     }
     Ok(Before {
         request_ms: (rest - token_ms * prompt).max(0.0),
-        prompt_token_us: told.then_some(token_ms * 1e3),
+        prompt_token_us: (told || lowered).then_some(token_ms * 1e3),
         notes,
     })
 }
 
 /// Microseconds for each output token, and by how many points they are told.
-fn after(points: &[Point]) -> std::result::Result<(f64, usize), String> {
+fn after(points: &[&Point]) -> std::result::Result<(f64, usize), String> {
     if !points.is_empty() && points.iter().all(|point| matches!(point, Point::Log(_))) {
         return Err("the times of a log end with the engine's last token".to_owned());
     }
@@ -257,6 +285,30 @@ mod tests {
         assert!(told.prompt_token_us.is_none() && told.notes[1].contains("uncertain by 3.4 us"));
     }
 
+    /// The error of the steps is one for all points of a deployment: measuring again takes none of
+    /// it away.
+    #[test]
+    fn points_that_are_repeated_are_no_more_certain() {
+        let refused = told_by(&[quiet(4_000.0, 20.0, 12.0); 4]).err().unwrap();
+        assert!(refused.contains("uncertain by 12.0 ms"), "{refused}");
+        let (short, long) = (quiet(1_000.0, 10.0, 2.0), quiet(2_000.0, 12.0, 4.0));
+        let once = told_by(&[short, long]).unwrap();
+        let often = told_by(&[[short; 36], [long; 36]].concat()).unwrap();
+        for told in [once, often] {
+            assert_eq!(told.prompt_token_us, None);
+            assert!(told.notes[1].contains("uncertain by 4.5 us"), "{:?}", told.notes);
+        }
+    }
+
+    /// 12 ms at 10,000 tokens are less than 2 us for each of them.
+    #[test]
+    fn no_more_is_told_than_was_measured() {
+        let told = told_by(&[quiet(10_000.0, 12.0, 1.0)]).unwrap();
+        let token_us = told.prompt_token_us.expect("the default does not fit in");
+        assert!((token_us - 1.2).abs() < 1e-9 && told.request_ms < 1e-9, "{token_us}");
+        assert!(told.notes[1].contains("lowered to 1.2 us"), "{:?}", told.notes);
+    }
+
     fn run(line: u64, e2e_ms: f64) -> Point {
         let measured = Latencies {
             ttft_ms: Some(30.0),
@@ -269,14 +321,14 @@ mod tests {
 
     #[test]
     fn what_is_added_up_tells_nothing_of_the_end() {
-        let refused = |points: &[Point]| after(points).unwrap_err();
+        let refused = |points: &[Point]| after(&points.iter().collect::<Vec<_>>()).unwrap_err();
         assert!(refused(&[run(2, 1_030.0)]).contains("added"));
         assert!(refused(&[run(0, 1_035.05)]).contains("added"), "a benchmark client's");
         assert!(refused(&[]).contains("no run has"));
         assert!(refused(&[run(2, 1_035.0), run(3, 1_060.0)]).contains("contradict"));
         assert!(refused(&[run(2, 1_000.0)]).contains("before their last token"));
         // 5.05 ms for 101 tokens.
-        let (us, count) = after(&[run(2, 1_035.05), run(3, 1_035.05)]).unwrap();
+        let (us, count) = after(&[&run(2, 1_035.05), &run(3, 1_035.05)]).unwrap();
         assert!((us - 50.0).abs() < 1e-6 && count == 2);
     }
 }

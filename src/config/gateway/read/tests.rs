@@ -173,7 +173,7 @@ fn prices_and_the_patience_of_clients() {
         "[gateway]\ninput_cost_per_token = 3e-6\noutput_cost_per_token = 1.5e-5\n\
          [client]\ntimeout_s = 90\n",
     );
-    assert_eq!(told.front.clients.price, TokenPrice { input: 3_000, output: 15_000 });
+    assert_eq!(told.front.clients.price, TokenPrice { input: 3_000_000, output: 15_000_000 });
     assert!(told.has_token_price());
     assert_eq!(told.front.clients.timeout, Some(Span::from_secs(90)));
     // A config prices each deployment; keys of the command line take the place of that.
@@ -184,8 +184,47 @@ fn prices_and_the_patience_of_clients() {
         let of = |at: usize| gateway.config().deployments[at].token_price;
         (of(0), of(1), gateway.front.clients.price)
     };
-    let two = TokenPrice { input: 2_000, output: 0 };
+    let two = TokenPrice { input: 2_000_000, output: 0 };
     assert_eq!(prices(&[]), (Some(two), None, TokenPrice::default()));
-    let nine = TokenPrice { input: 0, output: 9_000 };
+    let nine = TokenPrice { input: 0, output: 9_000_000 };
     assert_eq!(prices(&["gateway.output_cost_per_token=9e-6"]), (None, None, nine));
+}
+
+#[test]
+fn small_prices_are_kept_and_smaller_ones_refused() {
+    let kept =
+        gateway("[gateway]\ninput_cost_per_token = 3.75e-8\noutput_cost_per_token = 4e-10\n");
+    let price = kept.front.clients.price;
+    assert_eq!(price, TokenPrice { input: 37_500, output: 400 });
+    assert_eq!(price.of(Tokens(1_000_000), Tokens(1_000)), 37_500_000 + 400);
+    let refused = scenario("[gateway]\noutput_cost_per_token = 4e-13\n", &[]).unwrap_err();
+    assert!(refused.to_string().contains("gateway.output_cost_per_token"), "{refused}");
+    assert!(refused.to_string().contains("at least 1e-12 USD"), "{refused}");
+    let yaml = CONFIG_YAML.replace("'http://a/v1'", "'http://a/v1', input_cost_per_token: 4e-13");
+    let (_folder, text) = with_config(&yaml, "[gateway.environment]\nREDIS = 'r'\n");
+    let refused = scenario(&text, &[]).unwrap_err().to_string();
+    assert!(
+        refused.contains("input_cost_per_token") && refused.contains("config.yaml:"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_config_that_prices_some_deployments_only_is_told() {
+    let warnings = |first: &str, second: &str, set: &[&str]| {
+        let yaml = CONFIG_YAML.replace("'http://a/v1'", &format!("'http://a/v1'{first}"));
+        let yaml = yaml.replace("'http://b/v1'", &format!("'http://b/v1'{second}"));
+        let (_folder, text) = with_config(&yaml, "[gateway.environment]\nREDIS = 'r'\n");
+        let warnings = scenario(&text, set).unwrap().gateway.unwrap().warnings;
+        warnings.into_iter().filter(|one| one.0.contains("costs")).collect::<Vec<_>>()
+    };
+    let (price, free) = (", input_cost_per_token: 2e-6", ", input_cost_per_token: 0");
+    let database = ["gateway.database=true"];
+    let found = warnings(price, "", &database);
+    assert!(found[0].0.contains("not for every deployment of coder:"), "{found:?}");
+    // One that costs nothing has a price, and without rows there is no bill.
+    assert_eq!(warnings(price, free, &database), []);
+    assert_eq!(warnings("", "", &database), []);
+    assert_eq!(warnings(price, "", &[]), []);
+    assert_eq!(warnings(price, "", &[database[0], "gateway.input_cost_per_token=1e-6"]), []);
 }

@@ -10,6 +10,8 @@ use crate::units::Time;
 
 /// How far before and after an event hit rates are compared.
 const NEAR_S: f64 = 600.0;
+/// The longest stretches that tell what was before an event from what was after it.
+const STRETCH_MAX_S: f64 = 60.0;
 /// A change of the hit rate that is not worth a word.
 const SLIGHT: f64 = 0.02;
 
@@ -128,29 +130,37 @@ impl<'a> Changes<'a> {
         let taking = self.taking().into_iter().map(|(_, count)| count);
         let (least, most) = (taking.clone().min()?, taking.max()?);
         let hit = Quantity::Share.said(hit.filter(|_| self.scaled)?);
-        Some(match least == most {
-            true => {
-                format!("{most} replicas take calls all the time, {hit} of the prompt tokens hit")
-            }
-            false => {
-                format!("{least} to {most} replicas take calls, {hit} of the prompt tokens hit")
-            }
-        })
+        let taking = match (least, most) {
+            (1, 1) => "One replica takes calls all the time".to_owned(),
+            _ if least == most => format!("{most} replicas take calls all the time"),
+            _ => format!("{least} to {most} replicas take calls"),
+        };
+        Some(format!("{taking}, {hit} of the prompt tokens hit"))
     }
 
-    /// What the first planned event does to the hit rate, which `hit` tells between two instants.
-    pub(super) fn title(&self, hit: impl Fn(f64, f64) -> Option<f64>) -> Option<String> {
+    /// What the first planned event does to the hit rate, which `hit` tells of whole stretches of
+    /// this length between two instants, with how long they are together. None where the run is too
+    /// short on either side, or its stretches too long.
+    pub(super) fn title(
+        &self,
+        stretch_s: f64,
+        hit: impl Fn(f64, f64) -> Option<(f64, f64)>,
+    ) -> Option<String> {
         let event = self.changes.iter().find(|change| {
             matches!(change.became, Became::Lost | Became::Drained | Became::Updated)
         })?;
         let at = event.at.0 as f64 / 1e9;
-        let (was, is) = (hit(at - NEAR_S, at)?, hit(at, at + NEAR_S)?);
+        let end = self.end.0 as f64 / 1e9;
+        if at < NEAR_S || at + NEAR_S > end || stretch_s > STRETCH_MAX_S {
+            return None;
+        }
+        let ((was, before_s), (is, after_s)) = (hit(at - NEAR_S, at)?, hit(at, at + NEAR_S)?);
         let what = match event.became {
             Became::Lost => format!("replica {} is lost", event.replica),
             Became::Drained => format!("replica {} is drained", event.replica),
             _ => "replicas are updated".to_owned(),
         };
-        let minutes = NEAR_S / 60.0;
+        let [before, after] = [before_s, after_s].map(|span| Quantity::Seconds.said(span));
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let how = match () {
             () if percent(was) == percent(is) => format!("stays at {}", percent(was)),
@@ -160,9 +170,7 @@ impl<'a> Changes<'a> {
             () if is < was => format!("falls from {} to {}", percent(was), percent(is)),
             () => format!("rises from {} to {}", percent(was), percent(is)),
         };
-        Some(format!(
-            "When {what} the hit rate {how}, {minutes:.0} minutes after against {minutes:.0} before"
-        ))
+        Some(format!("When {what} the hit rate {how}, {after} after against {before} before"))
     }
 }
 
@@ -252,14 +260,32 @@ mod tests {
         );
         let title = scaled.scaled_title(Some(0.5)).unwrap();
         assert_eq!(title, "2 to 3 replicas take calls, 50 % of the prompt tokens hit");
+        let gone = [(0, 1, Became::ScaledIn), (0, 2, Became::ScaledIn)];
+        let mut alone = changes(&gone, true);
+        alone.up = when_up(&[], 1, 1, alone.end);
+        alone.changes.clear();
+        let title = alone.scaled_title(Some(0.5)).unwrap();
+        assert_eq!(title, "One replica takes calls all the time, 50 % of the prompt tokens hit");
     }
 
     #[test]
     fn the_title_compares_before_and_after() {
-        let lost = changes(&[(10, 1, Became::Lost)], false);
-        let hit = |from: f64, _: f64| Some(if from < 0.0 { 0.93 } else { 0.71 });
-        let title = lost.title(hit).unwrap();
-        assert!(title.starts_with("When replica 1 is lost the hit rate falls from 93 % to 71 %"));
-        assert_eq!(changes(&[(10, 2, Became::Up)], true).title(hit), None);
+        let hit =
+            |from: f64, _: f64| Some(if from < 900.0 { (0.93, 592.0) } else { (0.71, 600.0) });
+        let lost_at = |at: u64, end: u64, stretch_s: f64| {
+            let mut lost = changes(&[(at, 1, Became::Lost)], false);
+            lost.end = Time::ZERO + Span::from_secs(end);
+            lost.title(stretch_s, hit)
+        };
+        assert_eq!(
+            lost_at(900, 1_500, 16.0).unwrap(),
+            "When replica 1 is lost the hit rate falls from 93 % to 71 %, 10 min after against 9.9 \
+             min before"
+        );
+        // Neither side is cut short, and no stretch holds much of both.
+        assert_eq!(lost_at(100, 1_500, 16.0), None);
+        assert_eq!(lost_at(900, 1_400, 16.0), None);
+        assert_eq!(lost_at(43_200, 86_400, 1_024.0), None);
+        assert_eq!(changes(&[(10, 2, Became::Up)], true).title(16.0, hit), None);
     }
 }
