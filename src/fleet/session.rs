@@ -112,7 +112,7 @@ impl TurnState {
 }
 
 /// Room for so many calls stays with a place for a session when another takes it over.
-const ROOM_KEPT: usize = 16;
+const ROOM_KEPT: usize = 64;
 
 impl Play {
     /// Begins a session in this place.

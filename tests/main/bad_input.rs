@@ -336,7 +336,10 @@ const HEADER_KEYS: [&str; 12] = [
 fn json_has_its_keys() {
     let folder = folder(SCENARIO, TRACE);
     let replay = json(folder.path(), &["replay", "s.toml", "--json", "--seed", "7"]);
-    assert_eq!(keys(&replay), [&HEADER_KEYS[..], &["fleet", "binds", "formulas"]].concat());
+    assert_eq!(
+        keys(&replay),
+        [&HEADER_KEYS[..], &["fleet", "intervals", "binds", "formulas"]].concat()
+    );
     assert_eq!((&replay["scenario"], &replay["seed"]), (&"small".into(), &7.into()));
     assert_eq!((&replay["trace"]["sessions"], &replay["trace"]["calls"]), (&2.into(), &4.into()));
     let fleet = &replay["fleet"];

@@ -169,8 +169,8 @@ impl FastEngine {
         }
     }
 
-    /// Serves the running list, then the queue. False, with nothing decided, if blocks are short and
-    /// that does not go in lock step.
+    /// Serves the running list, then the queue. False, with nothing decided, if blocks are short
+    /// and that does not go in lock step.
     fn serve_running(&mut self, all: u64, in_flight: bool, target: &mut FastBatch) -> bool {
         let mut budget = all;
         let members = self.lock.blocks_now();

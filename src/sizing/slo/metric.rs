@@ -218,9 +218,7 @@ impl Metric {
             Self::Interactivity => "1 / percentile of itl: p90 is what 90 % of calls reach",
             Self::InteractivityE2e => "1 / percentile of (end to end / output tokens)",
             Self::Queue => "a call's first scheduled step after its arrival at the engine",
-            Self::Gateway => {
-                "a request's arrival at the gateway to its call's first attempt at a replica"
-            }
+            Self::Gateway => "a request's arrival at the gateway to its first try at a replica",
             Self::Hit => "prompt tokens found in the prefix cache / prompt tokens",
             Self::Failed => {
                 "calls rejected for their length, refused or failed for good / calls sent"
