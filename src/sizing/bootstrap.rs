@@ -1,10 +1,11 @@
-//! How far a target's figure depends on which sessions happened to be played: intervals by
+//! How far a target's figure depends on which sessions happened to be in the trace: intervals by
 //! resampling sessions.
 //!
 //! Sessions of the run are drawn with replacement, as many as there were, and the figure is taken
 //! of their samples; the middle of what comes out is the interval. Calls and turns of a session
-//! stay together, because they are alike. How sessions slow each other down stays as it was in the
-//! run: that is what other seeds are for.
+//! stay together, because they are alike, and so do all plays of a session that developers play
+//! several times. How sessions slow each other down stays as it was in the run: that is what other
+//! seeds are for.
 
 use rayon::prelude::*;
 
@@ -19,7 +20,7 @@ pub const INSIDE: f64 = 0.95;
 /// More samples than this are not kept.
 const KEPT_MAX: usize = 20_000_000;
 
-/// What is kept of one target: samples, or parts and wholes of a share, each with its play.
+/// What is kept of one target: samples, or parts and wholes of a share, each with its session.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     samples: Vec<(u32, f64)>,
@@ -62,17 +63,17 @@ impl Unavailable {
 }
 
 impl Kept {
-    /// One more sample of a play.
-    pub fn sample(&mut self, play: u32, sample: f64) {
+    /// One more sample of a session.
+    pub fn sample(&mut self, session: u32, sample: f64) {
         if self.has_room() {
-            self.samples.push((play, sample));
+            self.samples.push((session, sample));
         }
     }
 
-    /// One more call of a play, that counts for so much of a share.
-    pub fn share(&mut self, play: u32, part: u64, whole: u64) {
+    /// One more call of a session, that counts for so much of a share.
+    pub fn share(&mut self, session: u32, part: u64, whole: u64) {
         if self.has_room() {
-            self.shares.push((play, part, whole));
+            self.shares.push((session, part, whole));
         }
     }
 
@@ -89,22 +90,23 @@ impl Kept {
         if self.is_full {
             return Err(Unavailable::TooMany);
         }
-        let plays = self.samples.iter().map(|sample| sample.0);
-        let mut plays: Vec<u32> = plays.chain(self.shares.iter().map(|share| share.0)).collect();
-        plays.sort_unstable();
-        plays.dedup();
-        match plays.len() {
+        let sessions = self.samples.iter().map(|sample| sample.0);
+        let mut sessions: Vec<u32> =
+            sessions.chain(self.shares.iter().map(|share| share.0)).collect();
+        sessions.sort_unstable();
+        sessions.dedup();
+        match sessions.len() {
             0 => return Err(Unavailable::NoSample),
             1 => return Err(Unavailable::OneSession),
             _ => {}
         }
-        let place = |play: u32| plays.binary_search(&play).unwrap_or(0);
+        let place = |session: u32| sessions.binary_search(&session).unwrap_or(0);
         let figure = match target.statistic.quantile() {
-            Some(q) => Figure::percentile(q, plays.len(), &self.samples, place),
-            None => Figure::share(plays.len(), &self.shares, place),
+            Some(q) => Figure::percentile(q, sessions.len(), &self.samples, place),
+            None => Figure::share(sessions.len(), &self.shares, place),
         };
         let each = (0..RESAMPLES).into_par_iter();
-        let each = each.map(|number| figure.of(&weights(seed, number, plays.len())));
+        let each = each.map(|number| figure.of(&weights(seed, number, sessions.len())));
         let mut figures: Vec<f64> = each.collect();
         if let Asks::InversePercentile(_) = target.metric.asks() {
             figures.iter_mut().for_each(|figure| *figure = figure.recip());
@@ -113,7 +115,7 @@ impl Kept {
         let at = |p| quantile(&figures, p).unwrap_or(f64::NAN);
         let outside = (1.0 - INSIDE) / 2.0;
         let (low, high) = (at(outside), at(1.0 - outside));
-        Ok(Interval { low, high, sessions: plays.len() as u32 })
+        Ok(Interval { low, high, sessions: sessions.len() as u32 })
     }
 }
 
@@ -143,7 +145,7 @@ impl Figure {
         place: impl Fn(u32) -> usize,
     ) -> Self {
         let mut sorted: Vec<(f64, usize)> =
-            samples.iter().map(|&(play, sample)| (sample, place(play))).collect();
+            samples.iter().map(|&(session, sample)| (sample, place(session))).collect();
         sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut counts = vec![0; sessions];
         sorted.iter().for_each(|(_, session)| counts[*session] += 1);
@@ -152,8 +154,8 @@ impl Figure {
 
     fn share(sessions: usize, shares: &[(u32, u64, u64)], place: impl Fn(u32) -> usize) -> Self {
         let mut sums = vec![(0, 0); sessions];
-        for &(play, part, whole) in shares {
-            let (parts, wholes) = &mut sums[place(play)];
+        for &(session, part, whole) in shares {
+            let (parts, wholes) = &mut sums[place(session)];
             *parts += part;
             *wholes += whole;
         }

@@ -267,7 +267,7 @@ impl Observer for Tally {
                 Some(Quantity::TurnLlm) => turn.turn_llm(),
                 _ => continue,
             };
-            target.unit(turn.play, sample.secs(), about);
+            target.unit(turn.session, sample.secs(), about);
         }
     }
 
@@ -298,7 +298,7 @@ impl Observer for Tally {
                 },
                 _ => continue,
             };
-            target.unit(task.play, sample, about);
+            target.unit(task.session, sample, about);
         }
     }
 

@@ -100,13 +100,13 @@ impl TargetTally {
             _ => return,
         };
         if self.passes(call, class, names) {
-            self.sample(call.play, sample);
+            self.sample(call.session, sample);
         }
     }
 
     /// A turn or a task with this much of a quantity. It is its session's first call's tenant's and
     /// profile's.
-    pub(super) fn unit(&mut self, play: u32, sample: f64, about: &About<'_>) {
+    pub(super) fn unit(&mut self, session: u32, sample: f64, about: &About<'_>) {
         if about.plan.calls.is_empty() {
             return;
         }
@@ -119,13 +119,13 @@ impl TargetTally {
             _ => true,
         };
         if passes {
-            self.sample(play, sample);
+            self.sample(session, sample);
         }
     }
 
-    fn sample(&mut self, play: u32, sample: f64) {
+    fn sample(&mut self, session: u32, sample: f64) {
         if let Some(kept) = &mut self.kept {
-            kept.sample(play, sample);
+            kept.sample(session, sample);
         }
         self.samples.add((sample * NANO).round() as u64);
         let within = match (self.slo.metric.asks(), self.slo.op) {
@@ -151,7 +151,7 @@ impl TargetTally {
         self.part += part;
         self.whole += whole;
         if let Some(kept) = &mut self.kept {
-            kept.share(call.play, part, whole);
+            kept.share(call.session, part, whole);
         }
     }
 
