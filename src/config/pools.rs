@@ -32,7 +32,7 @@ pub const FIELDS: [(&str, &str); 10] = [
     ("router", "its router, with the keys of [router] beside; fleet.router"),
     ("overflow", "pool, or any, that takes its calls while it is full; none: strictly apart"),
     ("overflow_calls", "calls in flight on each of its replicas from which on it is full"),
-    ("lend", "whether other pools' overflow = any may come here; true"),
+    ("lend", "whether calls of other pools may come here; true"),
 ];
 
 /// A part of the fleet.
@@ -316,7 +316,7 @@ impl Reader<'_> {
             router,
             routing,
             overflow: self.overflow()?,
-            lends: self.document.flag(&self.key("lend"))?.unwrap_or(true),
+            lends: self.lend()?,
         })
     }
 
@@ -423,6 +423,21 @@ impl Reader<'_> {
         }
         let to = self.names.iter().position(|name| *name == to);
         Ok(Some(Overflow { to, calls }))
+    }
+
+    /// Whether it lends its replicas. Only `any` could come to one that does not.
+    fn lend(&self) -> Result<bool> {
+        let lends = self.document.flag(&self.key("lend"))?.unwrap_or(true);
+        let is_any = |name: &String| {
+            let to = self.document.value(&key(name, "overflow")).and_then(toml::Value::as_str);
+            name != self.name && to == Some(ANY)
+        };
+        if lends || self.names.iter().any(is_any) {
+            return Ok(lends);
+        }
+        let text =
+            "only goes with overflow = \"any\" of another pool: nothing else could come here";
+        Err(self.at("lend", Error::new(text)))
     }
 
     fn lends(&self, name: &str) -> bool {

@@ -184,6 +184,7 @@ impl Scenario {
         let is_trace = load.kind == LoadKind::Trace;
         let (pools, pool_places) = pools::read(&document, gateway.as_ref())?;
         let replicas = read_replicas(&document, gateway.as_ref(), &pools)?;
+        let max_replicas = read_max_replicas(&document, &pools)?;
         let autoscale = Autoscale::read(&document, gateway.as_ref().map(Gateway::pods), replicas)?;
         let scene = faults::Scene::new(replicas, &pools, &autoscale, gateway.as_ref());
         let router = router::read_kind(&document, router::FLEET)?;
@@ -212,8 +213,7 @@ impl Scenario {
             window: read_window(&document, is_trace)?,
             targets: document.texts("slo.targets")?.unwrap_or_default(),
             target_places: document.element_places("slo.targets"),
-            max_replicas: document.whole("size.max_replicas", 1, MAX_REPLICAS)?.unwrap_or(256)
-                as u32,
+            max_replicas,
             max_pods: document.whole("size.max_gateway_replicas", 1, MAX_REPLICAS)?.unwrap_or(64)
                 as u32,
             seeds: document.whole("size.seeds", 1, MAX_SEEDS)?.unwrap_or(1) as u32,
@@ -265,6 +265,17 @@ impl Scenario {
 const MAX_REPLICAS: u64 = 10_000;
 /// More runs of one fleet than anybody waits for.
 const MAX_SEEDS: u64 = 1_000;
+/// Where the search of `size` ends. Every pool has one replica at least.
+fn read_max_replicas(document: &Document, pools: &[Pool]) -> Result<u32> {
+    const KEY: &str = "size.max_replicas";
+    let most = document.whole(KEY, 1, MAX_REPLICAS)?.unwrap_or(256) as u32;
+    if (most as usize) < pools.len() {
+        let allowed = format!("at least {0}: each of {0} pools has a replica", pools.len());
+        return Err(document.at(KEY, Error::found(most, allowed)));
+    }
+    Ok(most)
+}
+
 /// Replicas of the fleet: those of all pools. A config of the gateway names them, one for each
 /// `api_base`.
 fn read_replicas(document: &Document, gateway: Option<&Gateway>, pools: &[Pool]) -> Result<u32> {

@@ -1,7 +1,6 @@
 //! How far an answer moves with the seed and with step times that are off.
 
 use super::boundary::{Boundary, Question};
-use super::pool_sizes::PoolSizes;
 use super::replicates::{Fleet, Replicates};
 use super::search::Search;
 use super::tally::Intervals;
@@ -33,7 +32,8 @@ pub struct Bands {
 }
 
 impl Bands {
-    /// The bands of what a search found. The fleets that it simulated are not simulated again.
+    /// The bands of what a search found. For that of the seeds the fleets that it simulated are not
+    /// simulated again.
     ///
     /// # Errors
     /// The first error of a simulation.
@@ -58,7 +58,7 @@ impl Bands {
 
 fn seed_band(search: &Search, replicates: &Replicates, progress: &Progress) -> Result<Band> {
     if search.pools.is_some() {
-        let low = near_pools(search, replicates, &Fleet::met_once, progress)?;
+        let low = near_pools(search, replicates, true, &Fleet::met_once, progress)?;
         return Ok(Band { low, high: search.smallest });
     }
     let mut sizes = Boundary::default();
@@ -77,7 +77,7 @@ fn step_time_band(
     let smallest = |factor: f64| {
         let replicates = replicates.with_step_time(factor);
         if search.pools.is_some() {
-            return near_pools(search, &replicates, &Fleet::met, progress);
+            return near_pools(search, &replicates, false, &Fleet::met, progress);
         }
         let ask = |replicas| replicates.judge(replicas, progress);
         near(search, Boundary::default(), &ask, &Fleet::met)
@@ -91,14 +91,17 @@ fn step_time_band(
 fn near_pools(
     search: &Search,
     replicates: &Replicates,
+    is_known: bool,
     is_yes: &(dyn Fn(&Fleet) -> bool + Sync),
     progress: &Progress,
 ) -> Result<Option<u32>> {
-    let near = search.pools.as_ref().and_then(|pools| pools.smallest.as_deref());
+    let Some(found) = &search.pools else { return Ok(None) };
     let largest = search.tried.last().map_or(1, |fleet| fleet.replicas);
-    let most = if near.is_some() { search.max_replicas } else { largest };
-    let found = PoolSizes::find(replicates, most, near, is_yes, progress)?;
-    Ok(found.smallest.map(|sizes| sizes.iter().sum()))
+    let most = match search.gave_up {
+        Some(_) => largest.min(search.max_replicas),
+        None => search.max_replicas,
+    };
+    found.fewest(replicates, most, is_known, is_yes, progress)
 }
 
 /// Looks where the answer is first, and no further than the search did.

@@ -112,13 +112,15 @@ pub fn assignments(axes: &[Axis], combination: &Combination) -> Vec<String> {
 #[must_use]
 pub fn name(axes: &[Axis], combination: &Combination) -> String {
     let pairs = axes.iter().zip(&combination.values);
-    let pairs = pairs.map(|(axis, value)| {
-        let key = axis.key.as_str();
-        let is_full = ["gateway.", "autoscale.", "pools."].iter().any(|one| key.starts_with(one));
-        let leaf = key.rsplit_once('.').filter(|_| !is_full).map_or(key, |(_, leaf)| leaf);
-        format!("{leaf}={}", axis.texts()[*value])
-    });
+    let pairs =
+        pairs.map(|(axis, value)| format!("{}={}", short_key(&axis.key), axis.texts()[*value]));
     pairs.collect::<Vec<_>>().join(" ")
+}
+
+/// The last part of a key; the whole key in sections whose names come more than once.
+pub(super) fn short_key(key: &str) -> &str {
+    let is_full = ["gateway.", "autoscale.", "pools."].iter().any(|one| key.starts_with(one));
+    key.rsplit_once('.').filter(|_| !is_full).map_or(key, |(_, leaf)| leaf)
 }
 
 /// What was made of every combination, or why it cannot run.

@@ -117,7 +117,7 @@ impl Lever {
         let of_fleet: Vec<Axis> = axes.iter().filter(|axis| !is_size(&axis.key)).cloned().collect();
         candidates::check(&of_fleet, scenario.one_price)?;
         let lever = |axis: &Axis, value: usize, text: &str| Self {
-            name: format!("{} {text}", axis.key.rsplit('.').next().unwrap_or(&axis.key)),
+            name: format!("{} {text}", candidates::short_key(&axis.key)),
             key: axis.key.clone(),
             assignment: axis.assignment(value),
             cannot: None,

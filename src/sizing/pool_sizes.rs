@@ -1,10 +1,15 @@
 //! The smallest sizes of several pools.
 //!
-//! All pools grow together until the targets are met; then each in turn is brought down while the
-//! others stay, until none can go down by itself. Two replicas of one pool are tried against one
+//! All pools grow together until the targets are met, beyond the limit if need be, for one of them
+//! may need nearly all that it leaves; then each in turn is brought down while the others stay,
+//! until none can go down by itself. Two replicas of one pool are tried against one
 //! more of another. All that is done from the first pool to the last and from the last to the
 //! first, and the fewer replicas are the answer. So no pool of it can do with one less, and no such
 //! exchange helps; that no other fleet has fewer replicas in all is not shown.
+//!
+//! If more replicas never harm, a fleet within the limit that meets the targets is none that is
+//! missed for growing together: each of its pools has at most what one replica in every other one
+//! leaves, and all pools with so many meet them as well.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +23,9 @@ use crate::fleet::Progress;
 /// Replicas of each pool.
 pub type Sizes = Vec<u32>;
 
+/// No fleet of more replicas is tried, however far the limit is.
+const TRIED_MAX: u32 = 10_000;
+
 /// Every fleet that was simulated, by its sizes.
 type Known = BTreeMap<Sizes, Fleet>;
 
@@ -28,37 +36,33 @@ pub struct PoolSizes {
     pub tried: Vec<(Sizes, Fleet)>,
     /// The answer, if there is one.
     pub smallest: Option<Sizes>,
+    /// Without an answer, what was found beyond the limit.
+    pub beyond: Option<Sizes>,
     /// Why the search gave up before its limit, if it did.
     pub gave_up: Option<GaveUp>,
 }
 
 impl PoolSizes {
     /// Looks for the smallest sizes that `is_yes` is content with, of at most `most` replicas in
-    /// all; from all pools with `first` on, or around `near`.
+    /// all, and what one more in each pool would give.
     ///
     /// # Errors
     /// The first error of a simulation.
     pub fn find(
         replicates: &Replicates,
         most: u32,
-        near: Option<&[u32]>,
         is_yes: &(dyn Fn(&Fleet) -> bool + Sync),
         progress: &Progress,
     ) -> Result<Self> {
         let search = Looking { replicates, progress, most, is_yes, known: Mutex::default() };
-        let (start, gave_up) = match near {
-            Some(near) => (search.around(near)?, None),
-            None => search.together()?,
-        };
-        let smallest = match start {
-            Some(start) => Some(search.smallest(&start)?),
-            None => None,
-        };
+        let (start, gave_up) = search.together(true)?;
+        let found = start.map(|start| search.smallest(&start)).transpose()?;
+        let is_within = found.as_ref().is_some_and(|sizes| all(sizes) <= most);
+        let (smallest, beyond) = if is_within { (found, None) } else { (None, found) };
         if let Some(smallest) = &smallest {
-            // What one more in each pool would give.
             for pool in 0..smallest.len() {
                 let more = changed(smallest, pool, 1);
-                if more.iter().sum::<u32>() <= most {
+                if all(&more) <= most {
                     search.ask(&more)?;
                 }
             }
@@ -66,7 +70,31 @@ impl PoolSizes {
         let known = search.known.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut tried: Vec<(Sizes, Fleet)> = known.into_iter().collect();
         tried.sort_by_key(|(sizes, fleet)| (fleet.replicas, sizes.clone()));
-        Ok(Self { tried, smallest, gave_up })
+        Ok(Self { tried, smallest, beyond, gave_up })
+    }
+
+    /// The fewest replicas, of at most `most`, with which `is_yes` is content under other
+    /// conditions: around what was found, or where it was looked for. Under the same conditions
+    /// (`is_known`) nothing is simulated twice.
+    ///
+    /// # Errors
+    /// The first error of a simulation.
+    pub fn fewest(
+        &self,
+        replicates: &Replicates,
+        most: u32,
+        is_known: bool,
+        is_yes: &(dyn Fn(&Fleet) -> bool + Sync),
+        progress: &Progress,
+    ) -> Result<Option<u32>> {
+        let known: Known = self.tried.iter().filter(|_| is_known).cloned().collect();
+        let search = Looking { replicates, progress, most, is_yes, known: Mutex::new(known) };
+        let start = match self.smallest.as_ref().or(self.beyond.as_ref()) {
+            Some(near) => search.around(near)?,
+            None => search.together(self.gave_up.is_none())?.0,
+        };
+        let found = start.map(|start| search.smallest(&start)).transpose()?;
+        Ok(found.map(|sizes| all(&sizes)).filter(|replicas| *replicas <= most))
     }
 
     /// The fleet of these sizes, if it was simulated.
@@ -106,6 +134,11 @@ fn changed(sizes: &[u32], pool: usize, by: i32) -> Sizes {
     sizes
 }
 
+/// Replicas of all pools.
+fn all(sizes: &[u32]) -> u32 {
+    sizes.iter().sum()
+}
+
 /// A search under way.
 struct Looking<'a> {
     replicates: &'a Replicates,
@@ -121,7 +154,7 @@ impl Looking<'_> {
         if let Some(fleet) = lock().get(sizes) {
             return Ok(fleet.clone());
         }
-        let replicas = sizes.iter().sum();
+        let replicas = all(sizes);
         let replicates = self.replicates.changed(|case| case.with_pools(sizes))?;
         let fleet = replicates.judge(replicas, self.progress)?;
         lock().insert(sizes.to_vec(), fleet.clone());
@@ -132,33 +165,56 @@ impl Looking<'_> {
         self.replicates.case().scenario.pools.len()
     }
 
-    /// All pools alike: the smallest size, if there is one, and why no larger one was tried.
-    fn together(&self) -> Result<(Option<Sizes>, Option<GaveUp>)> {
-        let pools = self.pools();
-        let most = (self.most / pools as u32).max(1);
-        let targets = &self.replicates.case().targets;
-        let mut sizes = Boundary::default();
-        let found = sizes.find(&Question {
-            ask: &|each| self.ask(&vec![each; pools]),
-            is_yes: &|fleet| (self.is_yes)(fleet),
-            first: 1,
-            most,
-            tolerance: &|_| 0,
-            gives_up: &|asked| gave_up(targets, asked).is_some(),
-        })?;
-        let largest = sizes.asked.keys().next_back().copied();
-        let early = found.is_none() && largest < Some(most);
-        let why = early.then(|| gave_up(targets, &sizes.asked)).flatten();
-        Ok((found.map(|each| vec![each; pools]), why))
+    /// Replicas of each pool if all have the same.
+    fn each(&self) -> u32 {
+        (self.most / self.pools() as u32).max(1)
     }
 
-    /// From these sizes on: more in all pools until the answer is yes.
+    /// Replicas of a pool if every other one has one.
+    fn largest(&self) -> u32 {
+        let pools = self.pools() as u32;
+        let alone = (self.most + 1).saturating_sub(pools);
+        alone.min(TRIED_MAX / pools).max(self.each())
+    }
+
+    /// All pools alike: the smallest size, if there is one, and why no larger one was tried. Within
+    /// the limit first; beyond it only if `is_wide`.
+    fn together(&self, is_wide: bool) -> Result<(Option<Sizes>, Option<GaveUp>)> {
+        let pools = self.pools();
+        let targets = &self.replicates.case().targets;
+        let mut sizes = Boundary::default();
+        let beyond = is_wide.then(|| (self.each(), self.largest()));
+        for (first, most) in [(1, self.each())].into_iter().chain(beyond) {
+            let found = sizes.find(&Question {
+                ask: &|each| self.ask(&vec![each; pools]),
+                is_yes: &|fleet| (self.is_yes)(fleet),
+                first,
+                most,
+                tolerance: &|_| 0,
+                gives_up: &|asked| gave_up(targets, asked).is_some(),
+            })?;
+            if let Some(each) = found {
+                return Ok((Some(vec![each; pools]), None));
+            }
+            if sizes.asked.keys().next_back().copied() < Some(most) {
+                return Ok((None, gave_up(targets, &sizes.asked)));
+            }
+        }
+        Ok((None, None))
+    }
+
+    /// From these sizes on: more in all pools until the answer is yes, and where the limit does not
+    /// leave that, all pools with the most that one can have.
     fn around(&self, near: &[u32]) -> Result<Option<Sizes>> {
         let mut sizes = near.to_vec();
+        let largest: Sizes = near.iter().map(|&size| size.max(self.largest())).collect();
         while !(self.is_yes)(&self.ask(&sizes)?) {
-            sizes.iter_mut().for_each(|size| *size += (*size / 4).max(1));
-            if sizes.iter().sum::<u32>() > self.most {
+            if sizes == largest {
                 return Ok(None);
+            }
+            sizes.iter_mut().for_each(|size| *size += (*size / 4).max(1));
+            if all(&sizes) > self.most {
+                sizes.clone_from(&largest);
             }
         }
         Ok(Some(sizes))
@@ -170,7 +226,6 @@ impl Looking<'_> {
         let opposite: Vec<usize> = order.iter().rev().copied().collect();
         let one = self.down(start.to_vec(), &order)?;
         let other = self.down(start.to_vec(), &opposite)?;
-        let all = |sizes: &Sizes| sizes.iter().sum::<u32>();
         Ok(if all(&other) < all(&one) { other } else { one })
     }
 

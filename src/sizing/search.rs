@@ -61,7 +61,7 @@ impl Search {
         let targets = &replicates.case().targets;
         let scenario = &replicates.case().scenario;
         if !scenario.pools.is_empty() {
-            let found = PoolSizes::find(replicates, max_replicas, None, &Fleet::met, progress)?;
+            let found = PoolSizes::find(replicates, max_replicas, &Fleet::met, progress)?;
             return Ok(Self::of_pools(found, max_replicas));
         }
         let max_pods = scenario.gateway.as_ref().map(|_| scenario.max_pods);

@@ -238,6 +238,58 @@ fn every_link_between_pages_leads_somewhere() {
     }
 }
 
+/// The anchor that a heading gets: small letters, digits, `-` and `_`, with spaces as hyphens.
+fn anchor(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+}
+
+/// The anchors of all headings of a page; of several headings alike the later ones are numbered.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let (mut anchors, mut is_code) = (BTreeSet::new(), false);
+    for line in page.lines() {
+        is_code ^= line.trim_start().starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if is_code || heading == line || !heading.starts_with(' ') {
+            continue;
+        }
+        let plain = anchor(heading);
+        let numbered = (1..).map(|number| format!("{plain}-{number}"));
+        let mut names = [plain.clone()].into_iter().chain(numbered);
+        anchors.extend(names.find(|name| !anchors.contains(name)));
+    }
+    anchors
+}
+
+#[test]
+fn every_link_to_a_heading_finds_it() {
+    let text = "# One: `a.b` (c) & _d_\n```sh\n# no\n```\n## x\n### x\n#y\n";
+    assert_eq!(Vec::from_iter(anchors(text)), ["one-ab-c--_d_", "x", "x-1"]);
+    let mut pages = pages();
+    pages.extend(["CONTRIBUTING.md", "CHANGELOG.md"].map(|name| Page::read(root().join(name))));
+    let (mut found, mut lost) = (0, Vec::new());
+    for page in &pages {
+        for (at, _) in page.text.match_indices("](") {
+            let link = page.text[at + 2..].split(')').next().unwrap();
+            let Some((file, heading)) = link.split_once('#').filter(|_| !link.contains("://"))
+            else {
+                continue;
+            };
+            let path = match file {
+                "" => page.path.clone(),
+                file => page.path.with_file_name(file),
+            };
+            let target = fs::read_to_string(path).unwrap_or_default();
+            found += 1;
+            if !anchors(&target).contains(heading) {
+                lost.push(format!("{}: {link}", page.path.display()));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "no such heading: {lost:#?}");
+    assert!(found > 50, "{found} links");
+}
+
 #[test]
 fn every_page_is_in_the_index() {
     let index = Page::named("README.md");

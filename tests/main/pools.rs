@@ -307,6 +307,12 @@ fn what_is_no_pool_is_refused_with_its_place() {
         ("[pools.x]\nrest = true\nreplicas = 1", "pool ops takes the rest already"),
         ("[pools.x]\ntenants = ['web']\nreplicas = 1", "pool web takes the same calls"),
         ("overflow = 'weeb'\noverflow_calls = 1", "did you mean `web`?"),
+        ("lend = false", "s:11:1: pools.ops.lend: only goes with overflow = \"any\" of another"),
+        ("lend = false\noverflow = 'any'\noverflow_calls = 1", "only goes with overflow = \"any\""),
+        (
+            "[size]\nmax_replicas = 1",
+            "s:12:1: size.max_replicas: found `1`, allowed: at least 2: each of 2 pools",
+        ),
     ] {
         let error = scenario(&format!("{TWO}{more}"), &[]).unwrap_err();
         assert!(error.contains(said), "{more}\n{error}");
@@ -388,7 +394,7 @@ fn a_replay_tells_of_each_pool() {
     assert_eq!(value["router"], "session_affinity in web, least_loaded in ops");
     let table = fs::read_to_string(folder.path().join("o/calls.csv")).unwrap();
     let mut lines = table.lines();
-    assert!(lines.next().unwrap().ends_with(",attempts,pool,served_by"));
+    assert!(lines.next().unwrap().ends_with("_tokens,pool,served_by"));
     for line in lines {
         let cells: Vec<&str> = line.split(',').collect();
         let (pool, served_by) = (cells[cells.len() - 2], cells[cells.len() - 1]);
@@ -422,6 +428,13 @@ fn pools_are_swept_sized_and_loaded() {
     let levers: Vec<&str> =
         explained["levers"].as_array().unwrap().iter().filter_map(|l| l["set"].as_str()).collect();
     assert_eq!(levers[..2], ["pools.web.replicas=2", "pools.ops.replicas=2"]);
+    let vary = ["--vary", "pools.web.replicas=2", "--vary", "pools.ops.replicas=2"];
+    let varied = answer(folder.path(), &[&["explain", "s.toml", "--json"], &vary[..]].concat());
+    let levers = varied["levers"].as_array().unwrap();
+    let names: Vec<&str> = levers.iter().filter_map(|lever| lever["name"].as_str()).collect();
+    for name in ["pools.web.replicas 2", "pools.ops.replicas 2"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
 }
 
 #[test]
@@ -446,6 +459,7 @@ fn a_target_may_be_about_one_pool() {
 #[test]
 fn the_sizes_agree_with_trying_every_pair() {
     const MOST: u32 = 5;
+    let mut unlike = 0;
     let trace = tonnage::trace::canonical::read_all(&folder().path().join("t.csv")).unwrap();
     for (ttft, overflow) in [(300, ""), (700, ""), (700, "overflow='ops'\noverflow_calls=2\n")] {
         let text = format!(
@@ -462,7 +476,7 @@ fn the_sizes_agree_with_trying_every_pair() {
             let sized = replicates.changed(|case| case.with_pools(&sizes)).unwrap();
             sized.judge(sizes.iter().sum(), &progress).unwrap().met()
         };
-        let found = PoolSizes::find(&replicates, 2 * MOST, None, &Fleet::met, &progress).unwrap();
+        let found = PoolSizes::find(&replicates, 2 * MOST, &Fleet::met, &progress).unwrap();
         let Some(answer) = found.smallest.clone() else {
             assert!((1..=MOST).all(|each| !met([each, each])));
             continue;
@@ -481,7 +495,40 @@ fn the_sizes_agree_with_trying_every_pair() {
         let pairs = (1..=MOST).flat_map(|web| (1..=MOST).map(move |ops| [web, ops]));
         let fewest = pairs.filter(|sizes| met(*sizes)).map(|sizes| sizes.iter().sum::<u32>());
         assert_eq!(fewest.min(), Some(web + ops), "{ttft} {answer:?}");
+        unlike += u32::from(web.abs_diff(ops) > 1);
+        at_the_limit(&replicates, &found);
     }
+    assert!(unlike > 0, "all pools need the same");
+}
+
+/// What was found is found as well where it is all that the limit leaves, although equal pools
+/// within it are too small, and from smaller sizes on; with one less it is told as beyond it.
+fn at_the_limit(replicates: &Replicates, found: &PoolSizes) {
+    let (answer, progress) = (found.smallest.clone().unwrap(), Progress::default());
+    let most = answer.iter().sum::<u32>();
+    let find = |most| PoolSizes::find(replicates, most, &Fleet::met, &progress).unwrap();
+    let within = find(most);
+    assert_eq!((&within.smallest, &within.beyond), (&Some(answer.clone()), &None));
+    let short = find(most - 1);
+    // Where one pool needs all of it, equal pools that are tried may have one too few as well.
+    let is_seen = answer.iter().all(|&size| size < most - 1);
+    assert_eq!(short.smallest, None);
+    assert!(!is_seen || short.beyond.is_some(), "{answer:?}");
+    assert!(short.beyond.as_ref().is_none_or(|beyond| *beyond == answer), "{short:?}");
+    let fewest = |found: &PoolSizes, replicates: &Replicates, most, is_known| {
+        found.fewest(replicates, most, is_known, &Fleet::met, &progress).unwrap()
+    };
+    assert_eq!(fewest(&short, replicates, most, false), Some(most));
+    for pool in (0..2).filter(|&pool| answer[pool] > 1) {
+        let mut less = answer.clone();
+        less[pool] -= 1;
+        let from = PoolSizes { smallest: Some(less), ..found.clone() };
+        assert_eq!(fewest(&from, replicates, most, false), Some(most), "{answer:?}");
+    }
+    // Nothing that is known is simulated again: steps that are longer do not show.
+    let slow = replicates.with_step_time(100.0);
+    assert_eq!(fewest(found, &slow, most, true), Some(most));
+    assert_eq!(fewest(found, &slow, most, false), None);
 }
 
 fn root() -> &'static Path {

@@ -13,6 +13,7 @@ use crate::sizing::candidates::{Comparison, Sized};
 use crate::sizing::case::Case;
 use crate::sizing::cost::{Offer, pareto};
 use crate::sizing::pods::Pods;
+use crate::sizing::pool_sizes::PoolSizes;
 use crate::sizing::replicates::Fleet;
 use crate::sizing::search::{GaveUp, Search};
 use crate::sizing::slo::Metric;
@@ -39,7 +40,8 @@ fn candidates(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let mut table = table(&columns);
     for candidate in &comparison.sized {
         let Some(fleet) = candidate.search.answer() else {
-            let most = candidate.search.tried.last().map_or(0, |fleet| fleet.replicas);
+            let largest = candidate.search.tried.last().map_or(0, |fleet| fleet.replicas);
+            let most = largest.min(candidate.search.max_replicas);
             let missed = format!("none up to {most}");
             let binding = candidate.search.tried.last().and_then(Fleet::binding);
             let cells = [missed, "-".into(), "-".into(), "-".into()].map(right);
@@ -97,7 +99,9 @@ fn offers(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
 /// The fleets that meet every target, by cost.
 pub(in crate::report) fn met(comparison: &Comparison) -> (Vec<String>, Vec<Offer>) {
     let fleets = comparison.sized.iter().flat_map(|candidate| {
-        let met = candidate.search.tried.iter().filter(|fleet| fleet.met());
+        let most = candidate.search.max_replicas;
+        let tried = candidate.search.tried.iter().filter(move |fleet| fleet.replicas <= most);
+        let met = tried.filter(|fleet| fleet.met());
         met.map(|fleet| (format!("{} x {}", sizes(fleet), candidate.name), Offer::of(fleet)))
     });
     let mut fleets: Vec<(String, Offer)> = fleets.collect();
@@ -266,7 +270,7 @@ fn pool_neighbours(case: &Case, search: &Search, out: &mut dyn Write) -> io::Res
             cost.map_or(String::new(), |cost| format!(", {:.2} USD an hour", cost.usd_per_hour));
         writeln!(
             out,
-            "  N+1          {} in {} meets every target{cost}: with one of them lost or in \
+            "  N+1          {} in {} meet every target{cost}: with one of them lost or in \
              maintenance the answer is left",
             fleet.figures().pools[pool].replicas,
             pool_name(pool),
@@ -335,15 +339,16 @@ fn band_text(band: Band) -> String {
 fn no_answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     let (case, search) = (sized.replicates.case(), &sized.search);
     let Some(largest) = search.tried.last() else { return writeln!(out) };
-    match &search.gave_up {
-        None => {
+    match (&search.gave_up, &search.pools) {
+        (None, Some(found)) => no_sizes(case, search, found, out)?,
+        (None, None) => {
             writeln!(
                 out,
                 "No fleet of up to {} replicas meets every target.",
                 search.max_replicas
             )?;
         }
-        Some(gave_up) => stuck(case, largest, gave_up, out)?,
+        (Some(gave_up), _) => stuck(case, largest, gave_up, out)?,
     }
     for (position, target) in case.targets.iter().enumerate() {
         let verdict = largest.verdict(position);
@@ -362,6 +367,27 @@ fn no_answer(sized: &Sized, out: &mut dyn Write) -> io::Result<()> {
     }
     bands(sized.bands.as_ref(), out)?;
     writeln!(out)
+}
+
+/// What was tried of pools, and what would be enough if the limit were further.
+fn no_sizes(
+    case: &Case,
+    search: &Search,
+    found: &PoolSizes,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    write!(
+        out,
+        "No fleet of up to {} replicas was found that meets every target",
+        search.max_replicas
+    )?;
+    if let Some(fleet) = found.beyond.as_ref().and_then(|sizes| found.of_sizes(sizes)) {
+        let sizes = pools::sizes(fleet.figures());
+        return writeln!(out, "; {} would do, {sizes}.", fleet.replicas);
+    }
+    let pools = case.scenario.pools.len();
+    let each = search.tried.last().map_or(0, |fleet| fleet.replicas as usize / pools);
+    writeln!(out, ", nor one with {each} in each of {pools} pools.")
 }
 
 /// Why larger fleets were not tried.
