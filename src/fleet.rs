@@ -294,7 +294,8 @@ impl<O: Observer + Send> WithEngine for Shards<'_, O> {
         let OneWorld { setup, sessions, observer, alone, progress } = self.world;
         let (pool, sizes) = (&self.pool, &self.sizes);
         let engine = || engine(setup);
-        shards::play(pool, sizes, setup, sessions, engine, observer, alone, progress)
+        let fleet = shards::Fleet::new(sizes, setup, sessions, &engine, observer, alone);
+        fleet.play(pool, progress)
     }
 }
 

@@ -167,7 +167,7 @@ impl<E: Engine> Shard<'_, E> {
 }
 
 /// A fleet whose replicas are simulated apart.
-struct Fleet<'a, E, O> {
+pub(super) struct Fleet<'a, E, O> {
     shards: Vec<Shard<'a, E>>,
     teller: Teller<O>,
     pins: Pins<'a>,
@@ -183,25 +183,6 @@ struct Fleet<'a, E, O> {
     room: usize,
 }
 
-/// Plays recorded starts on several threads. The fleet must be one [to be taken
-/// apart](why_together).
-pub(super) fn play<E: Engine + Send, O: Observer + Send>(
-    pool: &ThreadPool,
-    sizes: &Sizes,
-    setup: &Setup,
-    sessions: Sessions<'_>,
-    engine: impl Fn() -> E + Sync,
-    observer: O,
-    alone: Option<&AloneTimes>,
-    progress: &Progress,
-) -> Run<O> {
-    let mut fleet = Fleet::new(sizes, setup, sessions, &engine, observer, alone);
-    while fleet.goes_on(progress) {
-        fleet.stretch(pool);
-    }
-    fleet.finish()
-}
-
 /// The replicas in so many parts of nearly equal size: the first of each, and how many.
 fn parts(replicas: u32, parts: usize) -> impl Iterator<Item = (u32, u32)> {
     let parts = replicas.min(parts as u32).max(1);
@@ -210,7 +191,8 @@ fn parts(replicas: u32, parts: usize) -> impl Iterator<Item = (u32, u32)> {
 }
 
 impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
-    fn new(
+    /// A fleet that is [to be taken apart](why_together), and recorded starts for it.
+    pub(super) fn new(
         sizes: &Sizes,
         setup: &Setup,
         sessions: Sessions<'a>,
@@ -249,6 +231,14 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
             window,
             room,
         }
+    }
+
+    /// Plays all of it on several threads.
+    pub(super) fn play(mut self, pool: &ThreadPool, progress: &Progress) -> Run<O> {
+        while self.goes_on(progress) {
+            self.stretch(pool);
+        }
+        self.finish()
     }
 
     /// Everything before has happened everywhere.

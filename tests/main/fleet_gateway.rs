@@ -313,7 +313,7 @@ fn clients_hang_up_when_no_answer_begins_in_time() {
         window: Some(Span::from_secs(300)),
         ..one.clone()
     };
-    let counts = use_of(&played_alike(&late, &burst(4))).counts.clone();
+    let counts = use_of(&played_alike(&late, &burst(4))).counts;
     assert_eq!(counts.hung_up, counts.forgotten);
     // Patient ones all get through, and a stream that has begun is not hung up on.
     front.clients.timeout = Some(Span::from_secs(90));

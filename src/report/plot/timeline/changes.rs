@@ -78,20 +78,20 @@ impl<'a> Changes<'a> {
         let mut panels = Vec::new();
         if self.scaled {
             let name = "replicas that take calls, and wanted ones";
-            let taking = Series::new("take calls", self.stairs(self.taking()));
+            let taking = Series::new("take calls", self.stairs(&self.taking()));
             let mut panel = Panel::new(name, Quantity::Count).with(taking.of(Role::Trace(0)));
             let wanted = self.wanted(Scaled::Replicas);
             let wanted = match &wanted[..] {
                 [] => self.taking()[..1].to_vec(),
                 _ => wanted,
             };
-            let wanted = Series::new("wanted", self.stairs(wanted));
+            let wanted = Series::new("wanted", self.stairs(&wanted));
             panel = panel.with(wanted.of(Role::Trace(0)));
             panels.push(panel);
         }
         let pods = self.wanted(Scaled::Pods);
         if !pods.is_empty() {
-            let line = Series::new("", self.stairs(pods)).of(Role::Trace(0));
+            let line = Series::new("", self.stairs(&pods)).of(Role::Trace(0));
             panels.push(Panel::new("gateway pods wanted", Quantity::Count).with(line));
         }
         panels
@@ -118,7 +118,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Levels as points: two at every change.
-    fn stairs(&self, levels: Vec<(Time, u32)>) -> Vec<Point> {
+    fn stairs(&self, levels: &[(Time, u32)]) -> Vec<Point> {
         let at = |time: Time, level: u32| Point::at(time.0 as f64 / 1e9, level.into());
         let ends = levels.iter().skip(1).map(|(time, _)| *time).chain([self.end]);
         let pair = |((from, level), to): (&(Time, u32), Time)| [at(*from, *level), at(to, *level)];
