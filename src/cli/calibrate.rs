@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Outcome;
+use super::replaced::refuse_own_outputs;
 use super::scenario::show;
 use super::validate::Filter;
 use crate::config::calibration::Calibration;
@@ -92,6 +93,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return Err(Error::found(args.multipliers, "1 to 3").in_field("--multipliers"));
     }
     check_use(args)?;
+    refuse_own_outputs(std::slice::from_ref(&args.output), &args.files)?;
     let points = points(args)?;
     let fitted = fit(&points, args.multipliers, args.seed)?;
     let names: Vec<String> = args.files.iter().map(|file| file.display().to_string()).collect();

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use super::replaced::refuse_own_outputs;
 use super::scenario::{ScenarioArgs, VaryArgs};
 use super::{Outcome, sweep};
 use crate::config::drawing::Drawing;
@@ -65,6 +66,8 @@ fn help() -> String {
 pub fn run(args: &Args) -> Result<Outcome> {
     // Names that cannot be drawn to are refused before anything is simulated.
     args.out.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
+    let inputs = [args.sweep.clone(), args.sweep.join("results.csv")];
+    refuse_own_outputs(&args.out, &inputs)?;
     let is_scenario = args.sweep.extension().is_some_and(|ending| ending == "toml");
     let (mut table, drawing) = match is_scenario {
         true => swept(args)?,

@@ -42,6 +42,26 @@ pub fn refuse_own<'i>(output: &Path, inputs: impl IntoIterator<Item = &'i Path>)
     Ok(())
 }
 
+/// Refuses outputs of which one is a file that they are made of, or two are one file.
+///
+/// # Errors
+/// What would be replaced, at the output's path.
+pub fn refuse_own_outputs(outputs: &[PathBuf], inputs: &[PathBuf]) -> Result<()> {
+    for (place, output) in outputs.iter().enumerate() {
+        let text = match output {
+            output if inputs.iter().any(|input| same(input, output)) => {
+                "the output would replace a file that it is made of"
+            }
+            output if outputs[..place].iter().any(|other| same(other, output)) => {
+                "two outputs are one file"
+            }
+            _ => continue,
+        };
+        return Err(Error::new(text).in_file(output.display()));
+    }
+    Ok(())
+}
+
 /// Refuses what [`refuse_own`] does, and what would take the place of the sidecar of one of the
 /// traces that the output is made of.
 ///

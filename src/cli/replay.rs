@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::progress::{Extent, with_progress};
+use super::replaced::refuse_own_outputs;
 use super::scenario::{FormatArgs, ScenarioArgs, help, show};
 use super::{EXIT_INTERRUPTED, Outcome, plot};
 use crate::diag::{Error, Result};
@@ -56,6 +57,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let written = args.scenario.written(&[])?;
     let scenario = written.scenario(&[])?;
     let source = written.source(&scenario)?;
+    refuse_own_outputs(&args.outputs(), &written.inputs(&source))?;
     let progress = Arc::new(Progress::default());
     if !Case::can_stream(&scenario) {
         let case = written.case(scenario, &source, &source.read()?)?;
@@ -79,6 +81,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
 type Observed = (Tally, (Option<Rows>, (Option<Scrape>, Option<HitsOverTime>)));
 
 impl Args {
+    /// The files that are written.
+    fn outputs(&self) -> Vec<PathBuf> {
+        let tables = self.out.iter().flat_map(|out| Files::NAMES.map(|name| out.join(name)));
+        tables.chain(self.metrics.clone()).chain(self.plot.iter().cloned()).collect()
+    }
+
     fn threads(&self) -> usize {
         let there = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(there, |threads| threads as usize)

@@ -202,6 +202,17 @@ impl Written<'_> {
         }
     }
 
+    /// The files that a run is made of.
+    pub fn inputs(&self, source: &Source) -> Vec<PathBuf> {
+        let args = self.args;
+        let named = [&args.scenario, &args.litellm_config, &args.litellm_env];
+        let trace = match source {
+            Source::File(path) => Some(path),
+            Source::BuiltIn | Source::Made(_) => None,
+        };
+        named.into_iter().flatten().chain(trace).cloned().collect()
+    }
+
     /// A scenario of this file with its trace, ready to be run.
     pub fn case(&self, scenario: Scenario, source: &Source, trace: &Trace) -> Result<Case> {
         let args = self.args;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::progress::{Extent, with_progress};
+use super::replaced::refuse_own_outputs;
 use super::scenario::{FormatArgs, ScenarioArgs, VaryArgs, Written, help, show};
 use super::{Outcome, plot};
 use crate::config::vary::Axis;
@@ -43,7 +44,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
     let axes = written.axes(&args.vary)?;
-    let (ready, refused) = ready(&written, &axes, args.scenario.targets())?;
+    let (ready, refused) = args.ready(&written, &axes)?;
     if !args.plot.is_empty() {
         for (_, replicates) in &ready {
             Around::check(&replicates.case().scenario)?;
@@ -89,40 +90,45 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// The candidates that can run by name, each under every seed, and the others.
 type Ready = (Vec<(String, Replicates)>, Vec<Refused>);
 
-fn ready(written: &Written<'_>, axes: &[Axis], targets: &[String]) -> Result<Ready> {
-    let scenarios = candidates::scenarios(axes, |more| written.scenario(more))?;
-    let (mut ready, mut refused) = (Vec::new(), Vec::new());
-    let mut first: Option<Case> = None;
-    let mut read = None;
-    for (combination, scenario) in scenarios {
-        let name = candidates::name(axes, &combination);
-        let scenario = match scenario {
-            Ok(scenario) => scenario,
-            Err(error) => {
-                refused.push(Refused { name, reason: error.message().to_owned() });
-                continue;
+impl Args {
+    fn ready(&self, written: &Written<'_>, axes: &[Axis]) -> Result<Ready> {
+        let targets = self.scenario.targets();
+        let scenarios = candidates::scenarios(axes, |more| written.scenario(more))?;
+        let (mut ready, mut refused) = (Vec::new(), Vec::new());
+        let mut first: Option<Case> = None;
+        let mut read = None;
+        for (combination, scenario) in scenarios {
+            let name = candidates::name(axes, &combination);
+            let scenario = match scenario {
+                Ok(scenario) => scenario,
+                Err(error) => {
+                    refused.push(Refused { name, reason: error.message().to_owned() });
+                    continue;
+                }
+            };
+            candidates::check(axes, scenario.one_price)?;
+            let (source, trace) = match &read {
+                Some(read) => read,
+                None => {
+                    let source = written.source(&scenario)?;
+                    refuse_own_outputs(&self.plot, &written.inputs(&source))?;
+                    let trace = source.read()?;
+                    read.insert((source, trace))
+                }
+            };
+            let seeds = scenario.seeds;
+            let case = match &first {
+                Some(first) => first.sibling(scenario, trace, targets)?,
+                None => written.case(scenario, source, trace)?,
+            };
+            if first.is_none() {
+                first = Some(case.sibling(case.scenario.clone(), trace, targets)?);
             }
-        };
-        candidates::check(axes, scenario.one_price)?;
-        let (source, trace) = match &read {
-            Some(read) => read,
-            None => {
-                let source = written.source(&scenario)?;
-                let trace = source.read()?;
-                read.insert((source, trace))
-            }
-        };
-        let seeds = scenario.seeds;
-        let case = match &first {
-            Some(first) => first.sibling(scenario, trace, targets)?,
-            None => written.case(scenario, source, trace)?,
-        };
-        if first.is_none() {
-            first = Some(case.sibling(case.scenario.clone(), trace, targets)?);
+            let replicates = Replicates::of(case, seeds, |case, scenario| {
+                case.sibling(scenario, trace, targets)
+            })?;
+            ready.push((name, replicates));
         }
-        let replicates =
-            Replicates::of(case, seeds, |case, scenario| case.sibling(scenario, trace, targets))?;
-        ready.push((name, replicates));
+        Ok((ready, refused))
     }
-    Ok((ready, refused))
 }

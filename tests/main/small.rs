@@ -52,3 +52,35 @@ pub fn tonnage(folder: &Path, args: &[&str]) -> Command {
     command.current_dir(folder).args(args);
     command
 }
+
+/// Whatever a run reads is still there after it.
+#[test]
+fn outputs_never_replace_what_they_are_made_of() {
+    let folder = folder();
+    let path = folder.path();
+    fs::create_dir(path.join("o")).unwrap();
+    fs::copy(path.join("t.csv"), path.join("o/calls.csv")).unwrap();
+    fs::write(path.join("bench.json"), "{}").unwrap();
+    tonnage(path, &["sweep", "s.toml", "--vary", "replicas=1..2", "-o", "cells"])
+        .assert()
+        .success();
+    let own = "the output would replace a file that it is made of";
+    let twice = "two outputs are one file";
+    let cases: [(&[&str], &str, &str); 7] = [
+        (&["replay", "s.toml", "--plot", "./t.csv"], "t.csv", own),
+        (&["replay", "s.toml", "--metrics", "s.toml"], "s.toml", own),
+        (&["replay", "s.toml", "--trace", "o/calls.csv", "--out", "o"], "o/calls.csv", own),
+        (&["replay", "s.toml", "--out", "n", "--plot", "n/calls.csv"], "t.csv", twice),
+        (&["size", "s.toml", "--slo", "hit >= 0.1", "--plot", "t.csv"], "t.csv", own),
+        (&["plot", "cells", "-o", "cells/results.csv"], "cells/results.csv", own),
+        (&["calibrate", "bench.json", "--gpu", "h100", "-o", "bench.json"], "bench.json", own),
+    ];
+    for (args, kept, said) in cases {
+        let before = fs::read(path.join(kept)).unwrap();
+        let output = tonnage(path, args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(said), "{args:?}: {error}");
+        assert_eq!(before, fs::read(path.join(kept)).unwrap(), "{args:?}");
+    }
+}

@@ -42,7 +42,8 @@ impl Pair {
             let path = folder.join(name);
             Ok((NewFile::create(&path)?, path))
         };
-        Ok(Self { calls: file("calls.csv")?, tasks: file("tasks.csv")?, failed: None })
+        let [calls, tasks] = Files::NAMES;
+        Ok(Self { calls: file(calls)?, tasks: file(tasks)?, failed: None })
     }
 
     fn write(&mut self, table: Table, rows: &[u8]) {
@@ -69,6 +70,9 @@ impl Pair {
 }
 
 impl Files {
+    /// The names of both tables, calls first.
+    pub const NAMES: [&str; 2] = ["calls.csv", "tasks.csv"];
+
     /// `calls.csv` and `tasks.csv` in a folder, which is made if need be. `beside` has a thread of
     /// its own write them.
     ///
