@@ -1,8 +1,8 @@
 //! The scenarios in `scenarios/gateway`: their answers, and what docs/gateway.md says of them.
 //!
 //! `tests/data/gateway/answers` lists commands, and the folder holds what they print. Those that
-//! take little time are run here; `.ci/run` runs all, in a release build, and names the folder with
-//! their answers in `TONNAGE_ANSWERS`.
+//! take little time are run here; `.ci/run` runs all but the longest, in a release build, and names
+//! the folder with their answers in `TONNAGE_ANSWERS`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -92,16 +92,24 @@ fn assert_held(name: &str, found: &[u8]) {
 #[test]
 fn the_answers_are_those_that_were_given() {
     let all = std::env::var_os("TONNAGE_ANSWERS").map(PathBuf::from);
+    let mut held = 0;
     for (name, words) in answers() {
         if let Some(folder) = &all {
-            assert_held(&name, &fs::read(folder.join(format!("{name}.json"))).unwrap());
+            let path = folder.join(format!("{name}.json"));
+            let is_long = name.starts_with("pins-800") || name.starts_with("pins-1600");
+            if !is_long || path.exists() {
+                assert_held(&name, &fs::read(path).unwrap());
+                held += 1;
+            }
         } else if words[0] == "replay" && !name.starts_with("pins") {
             // Others take many times as long.
             let mut run = Command::new(assert_cmd::cargo::cargo_bin!("tonnage"));
             let output = run.current_dir(root()).args(&words).arg("--json").output().unwrap();
             assert_held(&name, &output.stdout);
+            held += 1;
         }
     }
+    assert!(held >= 7, "{held} answers were held");
 }
 
 /// A row of a table of the page.
