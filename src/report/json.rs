@@ -379,11 +379,7 @@ fn header(case: &Case, counts: &Counts) -> Value {
             "empty_prompts": counts.empty_prompts,
             "failures_without_duration": counts.failures_without_duration,
         },
-        "warnings": case
-            .warnings()
-            .chain(case.setup.cost.warnings())
-            .map(ToString::to_string)
-            .collect::<Vec<_>>(),
+        "warnings": case.warnings().map(ToString::to_string).collect::<Vec<_>>(),
         "notes": case.all_notes().collect::<Vec<_>>(),
     });
     if serving.data_parallel_size > 1 {

@@ -423,8 +423,8 @@ fn measured_value(target: &Slo, value: f64) -> String {
 }
 
 fn fleet_name(replicas: u32, gpus: u32) -> String {
-    let plural = if replicas == 1 { "" } else { "s" };
-    format!("{replicas} replica{plural} ({gpus} GPUs)")
+    let plural = |number| if number == 1 { "" } else { "s" };
+    format!("{replicas} replica{} ({gpus} GPU{})", plural(replicas), plural(gpus))
 }
 
 fn hours(seconds: f64) -> String {

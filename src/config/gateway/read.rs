@@ -215,6 +215,7 @@ fn is_regular(config: &GatewayConfig, pattern: &[Deployment]) -> bool {
     let mut like = pattern.to_vec();
     like.sort_by_key(|deployment| deployment.group);
     groups > 0
+        && like.len() == groups
         && deployments.len().is_multiple_of(groups)
         && deployments.chunks(groups).zip(0..).all(|(chunk, replica)| {
             chunk.iter().zip(&like).zip(0..).all(|((deployment, like), group)| {

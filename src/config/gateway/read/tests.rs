@@ -98,6 +98,20 @@ fn deployments_that_differ_cannot_be_more() {
 }
 
 #[test]
+fn groups_on_replicas_of_their_own_cannot_be_more_or_fewer() {
+    let yaml = "model_list:\n\
+        - {model_name: coder, litellm_params: {model: hosted_vllm/q, api_base: 'http://a/v1'}}\n\
+        - {model_name: chat, litellm_params: {model: hosted_vllm/q, api_base: 'http://b/v1'}}\n";
+    let (_folder, text) = with_config(yaml, "");
+    let gateway = scenario(&text, &[]).unwrap().gateway.unwrap();
+    assert_eq!(gateway.before(2).unwrap().gateway.deployments.len(), 2);
+    for replicas in [1, 3, 4] {
+        let error = gateway.before(replicas).unwrap_err().to_string();
+        assert!(error.contains("differ between the 2 replicas"), "{replicas}: {error}");
+    }
+}
+
+#[test]
 fn what_a_config_gets_wrong_is_told_with_its_place() {
     let (_folder, text) = with_config("model_list: [\n", "");
     let error = complaint(&text, &[]);
