@@ -13,6 +13,7 @@ use crate::report::plot::sweep::{Wanted, panel_names};
 use crate::report::plot::table::Table;
 use crate::sizing::candidates;
 use crate::sizing::sweep::Shard;
+use crate::sizing::sweep::store::RESULTS;
 use crate::trace::canonical::new_file::NewFile;
 
 /// Arguments of `tonnage plot`.
@@ -66,7 +67,7 @@ fn help() -> String {
 pub fn run(args: &Args) -> Result<Outcome> {
     // Names that cannot be drawn to are refused before anything is simulated.
     args.out.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
-    let inputs = [args.sweep.clone(), args.sweep.join("results.csv")];
+    let inputs = [args.sweep.clone(), args.sweep.join(RESULTS)];
     refuse_own_outputs(&args.out, &inputs)?;
     let is_scenario = args.sweep.extension().is_some_and(|ending| ending == "toml");
     let (mut table, drawing) = match is_scenario {
@@ -127,6 +128,6 @@ fn swept(args: &Args) -> Result<(Table, Drawing)> {
     let folder = tempfile::tempdir()
         .map_err(|error| Error::io(&std::env::temp_dir(), "make a folder for the cells", &error))?;
     let cells = args.cells.as_deref().unwrap_or(folder.path());
-    let (store, _) = sweep::sweep(&written, axes, cells, Shard::WHOLE, None)?;
+    let (store, _) = sweep::sweep(&written, axes, cells, Shard::WHOLE, None, &args.out)?;
     Ok((Table::read(store.folder())?, drawing.unwrap_or_default()))
 }

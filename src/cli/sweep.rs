@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use super::Outcome;
+use super::replaced::refuse_own_outputs;
 use super::scenario::{ScenarioArgs, VaryArgs, Written, help, show};
 use super::source::Source;
 use crate::config::scenario::Scenario;
@@ -22,7 +23,7 @@ use crate::diag::{Error, Result};
 use crate::report;
 use crate::sizing::case::Case;
 use crate::sizing::sweep::plan::{Cell, Plan};
-use crate::sizing::sweep::store::{Found, Manifest, Store};
+use crate::sizing::sweep::store::{Found, Manifest, RESULTS, Store};
 use crate::sizing::sweep::{Shard, Sweep, Told, identity, scenario_of};
 use crate::trace::canonical::new_file::NewFile;
 use crate::trace::record::Trace;
@@ -70,23 +71,28 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
     let axes = written.axes(&args.vary)?;
-    let (store, told) = sweep(&written, axes, folder, shard, args.threads)?;
+    let outputs = [folder.join(RESULTS)];
+    let (store, told) = sweep(&written, axes, folder, shard, args.threads, &outputs)?;
     show(|out| tell(&told, &store, out))?;
     Ok(Outcome::Met)
 }
 
-/// Sweeps a scenario into a folder.
+/// Sweeps a scenario into a folder. `outputs` are files that are written once it is over.
 pub(super) fn sweep(
     written: &Written<'_>,
     axes: Vec<Axis>,
     folder: &Path,
     shard: Shard,
     threads: Option<NonZeroUsize>,
+    outputs: &[PathBuf],
 ) -> Result<(Store, Told)> {
     let mut traces = Traces::default();
     let plan = traces.plan(written, axes)?;
     // Targets are held against the traces, and those are made ready, before anything is written.
     let bases = traces.ready(written, &plan)?;
+    for held in traces.0.values() {
+        refuse_own_outputs(outputs, &written.inputs(&held.source))?;
+    }
     let manifest = Manifest::of(&plan);
     let store = Store::create(folder)?;
     store.begin(&manifest)?;

@@ -66,7 +66,14 @@ fn outputs_never_replace_what_they_are_made_of() {
         .success();
     let own = "the output would replace a file that it is made of";
     let twice = "two outputs are one file";
-    let cases: [(&[&str], &str, &str); 7] = [
+    fs::copy(path.join("t.csv"), path.join("results.csv")).unwrap();
+    let drawn = format!("{SCENARIO}\n[candidates]\nfleet.replicas = [1, 2]\n");
+    fs::write(path.join("d.toml"), drawn).unwrap();
+    let varied =
+        ["sweep", "s.toml", "--vary", "replicas=1..2", "--trace", "results.csv", "-o", "."];
+    let cases: [(&[&str], &str, &str); 9] = [
+        (&varied, "results.csv", own),
+        (&["plot", "d.toml", "-o", "t.csv"], "t.csv", own),
         (&["replay", "s.toml", "--plot", "./t.csv"], "t.csv", own),
         (&["replay", "s.toml", "--metrics", "s.toml"], "s.toml", own),
         (&["replay", "s.toml", "--trace", "o/calls.csv", "--out", "o"], "o/calls.csv", own),

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::diag::{Error, Result};
+use crate::sizing::sweep::store::RESULTS;
 
-/// Name of the table inside a sweep's folder.
-const IN_FOLDER: &str = "results.csv";
 /// Column that follows those of the varied keys.
 const SEED: &str = "run.seed";
 /// Columns of a table that a sweep wrote, of which a foreign table lacks some.
@@ -26,7 +25,7 @@ impl Table {
     /// # Errors
     /// A file that cannot be read or is not a sweep's table.
     pub fn read(path: &Path) -> Result<Self> {
-        let path = if path.is_dir() { path.join(IN_FOLDER) } else { path.to_owned() };
+        let path = if path.is_dir() { path.join(RESULTS) } else { path.to_owned() };
         let mut reader = csv::Reader::from_path(&path).map_err(|error| broken(&path, &error))?;
         let header = reader.headers().map_err(|error| broken(&path, &error))?;
         let columns: Vec<String> = header.iter().map(str::to_owned).collect();

@@ -20,7 +20,8 @@ use crate::trace::canonical::new_file::NewFile;
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "sweep.json";
 const CELLS: &str = "cells";
-const RESULTS: &str = "results.csv";
+/// The table of all cells, in their folder.
+pub const RESULTS: &str = "results.csv";
 
 /// The folder of a sweep.
 #[derive(Clone, Debug)]
