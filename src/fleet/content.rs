@@ -4,7 +4,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::workload::ContextPlan;
+use super::workload::{ContextPlan, Contexts};
 use crate::trace::lineage::{Path, Run};
 use crate::units::{SegmentId, Tokens};
 
@@ -215,9 +215,10 @@ impl Content {
         self.told.as_ref().map_or(0, |told| told.now)
     }
 
-    /// What there was to tell since this was last asked, in order.
-    pub fn take_shared(&mut self) -> Vec<SharedNews> {
-        self.told.as_mut().map(|told| std::mem::take(&mut told.news)).unwrap_or_default()
+    /// What there was to tell since this was last asked, in order; more is told in `spare`.
+    pub fn take_shared(&mut self, spare: Vec<SharedNews>) -> Vec<SharedNews> {
+        let told = self.told.as_mut();
+        told.map(|told| std::mem::replace(&mut told.news, spare)).unwrap_or_default()
     }
 
     fn new_segment(&mut self) -> SegmentId {
@@ -227,8 +228,8 @@ impl Content {
 
     /// A shared context as it is in this pass through the trace. Tools and system prompts are the
     /// same in every pass, conversations are new in each.
-    pub fn context(&mut self, contexts: &[ContextPlan], number: u32, pass: u32) -> Path {
-        let ContextPlan { base, kept, tokens, common } = contexts[number as usize];
+    pub fn context(&mut self, contexts: &Contexts, number: u32, pass: u32) -> Path {
+        let ContextPlan { base, kept, tokens, common } = contexts.get(number);
         let pass = if common { EVERY_PASS } else { pass };
         if let Some(path) = self.contexts.get(&(number, pass)) {
             return path.clone();
