@@ -28,6 +28,7 @@ pub mod session;
 pub mod setup;
 pub mod shards;
 mod tournament;
+mod visits;
 pub mod workload;
 mod world;
 

@@ -28,6 +28,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             self.fail(Failure::TooMuchContent);
             return;
         }
+        self.visits.begin(place);
         play.begin(Arc::clone(plan), self.played, start, started);
         self.played += 1;
         self.open_max = self.open_max.max(self.plays.len() - self.free_plays.len());

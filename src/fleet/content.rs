@@ -136,6 +136,13 @@ impl OwnContent {
         (place < self.segments.len()).then_some(place)
     }
 
+    /// Leading tokens of a context that are not the session's own.
+    #[must_use]
+    pub fn shared(&self, path: &Path) -> Tokens {
+        let shared = path.runs().iter().take_while(|run| self.of(run.segment).is_none());
+        shared.last().map_or(Tokens::ZERO, |run| run.end)
+    }
+
     /// A segment that nobody has written yet.
     fn new_segment(&mut self) -> SegmentId {
         let (process, reach) = (ProcessId::NOBODY, Reach::default());
