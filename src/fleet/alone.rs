@@ -73,12 +73,7 @@ impl AloneTimes {
     }
 
     /// The session's turns alone on an idle replica, less tool time.
-    pub fn task_llm(
-        &self,
-        session: u32,
-        plan: &Arc<SessionPlan>,
-        contexts: &Contexts,
-    ) -> Span {
+    pub fn task_llm(&self, session: u32, plan: &Arc<SessionPlan>, contexts: &Contexts) -> Span {
         let time = || plan.alone.unwrap_or_else(|| self.simulated(plan, contexts));
         match self.known.get(session as usize) {
             Some(known) => *known.get_or_init(time),

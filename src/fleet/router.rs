@@ -142,11 +142,7 @@ impl Router {
     /// The replica for a call, and what the call adds to its load. `caches` tells how much of the
     /// prompt replicas have cached; only kinds that can know it ask. `None` if no replica
     /// takes calls.
-    pub fn choose(
-        &mut self,
-        ask: &Ask<'_>,
-        mut caches: impl Caches,
-    ) -> Option<(ReplicaId, Sent)> {
+    pub fn choose(&mut self, ask: &Ask<'_>, mut caches: impl Caches) -> Option<(ReplicaId, Sent)> {
         if self.members.is_empty() {
             return None;
         }

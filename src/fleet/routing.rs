@@ -80,7 +80,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             let shared = play.own.shared(path);
             let others = path.prefix(shared);
             let visits = self.visits.of(place);
-            let cached = |replica, whole| look_up(replica, if whole { path } else { &others });
+            let cached = |replica: ReplicaId, whole| {
+                let cached = look_up(replica, if whole { path } else { &others });
+                debug_assert_eq!(cached, look_up(replica, path), "known where nobody has been");
+                cached
+            };
             let chosen = self.router.choose(pool, &ask, Known { visits, shared, cached });
             chosen.inspect(|(replica, _)| self.visits.add(place, *replica))
         } else {

@@ -50,7 +50,7 @@ impl<F: FnMut(ReplicaId, bool) -> Tokens> Caches for Known<'_, F> {
 
     fn cached(&mut self, replica: ReplicaId) -> Tokens {
         let was_here = self.visits.contains(&replica);
-        if !was_here && self.shared == Tokens::ZERO {
+        if !was_here && self.shared == Tokens::ZERO && !cfg!(debug_assertions) {
             return Tokens::ZERO;
         }
         (self.cached)(replica, was_here)
