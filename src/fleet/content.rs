@@ -8,6 +8,10 @@ use super::workload::{ContextPlan, Contexts};
 use crate::trace::lineage::{Path, Run};
 use crate::units::{SegmentId, Tokens};
 
+mod reaches;
+
+use reaches::Reaches;
+
 /// The pass through the trace in which a common context is told: the same in all of them.
 const EVERY_PASS: u32 = u32::MAX;
 
@@ -24,7 +28,7 @@ pub struct Content {
     /// The position up to which some replica has computed a shared segment.
     computed: FxHashMap<SegmentId, Tokens>,
     /// How far each process has.
-    by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
+    reaches: Reaches,
     /// Segments that sessions have for themselves.
     own: u32,
     /// What other parts of the fleet must know, where only a part of it is simulated here.
@@ -201,7 +205,7 @@ impl Content {
         self.contexts.clear();
         self.of_model.clear();
         self.computed.clear();
-        self.by_process.clear();
+        self.reaches.clear();
     }
 
     /// Keeps what other parts of the fleet must know.
@@ -243,6 +247,7 @@ impl Content {
         }
         let base = base.map(|base| self.context(contexts, base, pass)).unwrap_or_default();
         let segment = self.new_segment();
+        self.reaches.add(segment, small(tokens));
         if let Some(told) = &mut self.told {
             told.names.insert(segment, (number, 0));
         }
@@ -268,6 +273,7 @@ impl Content {
                 None => self.of_model.get(&key).copied().unwrap_or_else(|| {
                     let segment = self.new_segment();
                     self.of_model.insert(key, segment);
+                    self.reaches.add(segment, self.reaches.end_of(run.segment));
                     if let Some(told) = &mut self.told
                         && let Some((number, _)) = told.names.get(&run.segment).copied()
                     {
@@ -367,24 +373,23 @@ impl Content {
         is_done: bool,
     ) {
         for run in path.runs() {
-            let key = (run.segment, process);
-            let reach = match own.of(run.segment) {
+            let end = small(run.end.min(upto));
+            match own.of(run.segment) {
                 Some(place) => {
                     let segment = &mut own.segments[place];
                     if segment.process == ProcessId::NOBODY {
                         segment.process = process;
                     }
-                    match segment.process == process {
+                    let reach = match segment.process == process {
                         true => &mut segment.reach,
-                        false => own.by_process.entry(key).or_default(),
+                        false => own.by_process.entry((run.segment, process)).or_default(),
+                    };
+                    reach.begun = reach.begun.max(end);
+                    if is_done {
+                        reach.done = reach.done.max(end);
                     }
                 }
-                None => self.by_process.entry(key).or_default(),
-            };
-            let end = small(run.end.min(upto));
-            reach.begun = reach.begun.max(end);
-            if is_done {
-                reach.done = reach.done.max(end);
+                None => self.reaches.reach(run.segment, process, end, is_done),
             }
             if run.end >= upto {
                 break;
@@ -397,13 +402,12 @@ impl Content {
     pub fn reached(&self, own: &OwnContent, path: &Path, process: ProcessId) -> Reach {
         let (mut start, mut done) = (0, None);
         for run in path.runs() {
-            let key = (run.segment, process);
+            let end = small(run.end);
             let reach = match own.of(run.segment).map(|place| &own.segments[place]) {
-                Some(segment) if segment.process == process => Some(&segment.reach),
-                Some(_) => own.by_process.get(&key),
-                None => self.by_process.get(&key),
+                Some(segment) if segment.process == process => segment.reach,
+                Some(_) => own.by_process.get(&(run.segment, process)).copied().unwrap_or_default(),
+                None => self.reaches.of(run.segment, process),
             };
-            let (reach, end) = (reach.copied().unwrap_or_default(), small(run.end));
             if done.is_none() && reach.done < end {
                 done = Some(reach.done.max(start));
             }
