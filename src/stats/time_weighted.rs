@@ -13,17 +13,22 @@ const BINS: u64 = 1_000;
 /// thousandths of the capacity. Mean, maximum and the share of time above a whole number of
 /// thousandths are exact; quantiles are exact up to a capacity of 1,000 and too high by less than
 /// 0.1 % of the capacity beyond. Adding takes no memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TimeWeighted {
     capacity: u64,
     /// Whether its products with numbers of bins are short.
     is_narrow: bool,
-    bins: Box<[Span]>,
+    /// Time in the bin of the last level above 0 that is not in `bins` so far, and time at 0, which
+    /// never is: where many levels are added to in turn, one that need not look at its bins is much
+    /// faster.
+    fresh: Span,
+    at_zero: Span,
+    last: Nearby,
     total: Span,
+    max: u64,
     /// Level times nanoseconds.
     area: u128,
-    max: u64,
-    last: Nearby,
+    bins: Box<[Span]>,
 }
 
 impl TimeWeighted {
@@ -37,13 +42,15 @@ impl TimeWeighted {
         let bins = vec![Span::ZERO; BINS as usize + 1].into_boxed_slice();
         Self {
             capacity,
-            // There is a bin above the last one to ask for.
+            // There is a bin above the last one to ask for, and a division that rounds up.
             is_narrow: capacity.checked_mul(BINS + 1).is_some(),
-            bins,
-            total: Span::ZERO,
-            area: 0,
-            max: 0,
+            fresh: Span::ZERO,
+            at_zero: Span::ZERO,
             last: Nearby::default(),
+            total: Span::ZERO,
+            max: 0,
+            area: 0,
+            bins,
         }
     }
 
@@ -52,14 +59,21 @@ impl TimeWeighted {
     ///
     /// # Panics
     /// If the level is above the capacity.
+    #[inline]
     pub fn add(&mut self, level: u64, span: Span) {
         if span == Span::ZERO {
             assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
             return;
         }
-        let place = if self.last.holds(level) { self.last.place } else { self.place(level) };
-        self.bins[place] += span;
         self.total += span;
+        if level == 0 {
+            self.at_zero += span;
+            return;
+        }
+        if !self.last.holds(level) {
+            self.turn_to(level);
+        }
+        self.fresh += span;
         self.area += u128::from(level) * u128::from(span.0);
         self.max = self.max.max(level);
     }
@@ -71,53 +85,58 @@ impl TimeWeighted {
     /// If a level is above the capacity.
     pub fn add_each(&mut self, levels: impl Iterator<Item = (u64, Span)>) {
         // What is still to be added to the last bin, and to the sums.
-        let (mut bin, mut pending) = (self.last, Span::ZERO);
-        let (mut area, mut max) = (0, self.max);
+        let (mut bin, mut fresh) = (self.last, self.fresh);
+        let (mut total, mut area, mut max) = (Span::ZERO, 0, self.max);
         for (level, span) in levels {
             if span == Span::ZERO {
                 assert!(level <= self.capacity, "level {level} is above the capacity");
                 continue;
             }
+            total += span;
             if !bin.holds(level) {
-                self.bins[bin.place] += pending;
-                self.total += pending;
-                pending = Span::ZERO;
-                bin = self.next_bin(bin);
-                if !bin.holds(level) {
-                    bin = self.bin(level);
+                if level == 0 {
+                    self.at_zero += span;
+                    continue;
                 }
+                self.bins[bin.place] += fresh;
+                fresh = Span::ZERO;
+                bin = self.bin_after(bin, level);
             }
-            pending += span;
+            fresh += span;
             area += u128::from(level) * u128::from(span.0);
             max = max.max(level);
         }
-        self.bins[bin.place] += pending;
-        self.total += pending;
-        (self.area, self.max, self.last) = (self.area + area, max, bin);
+        assert!(max <= self.capacity, "level {max} above a capacity of {}", self.capacity);
+        (self.last, self.fresh, self.max) = (bin, fresh, max);
+        self.total += total;
+        self.area += area;
     }
 
-    /// The place of a level's bin.
-    fn place(&self, level: u64) -> usize {
-        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
-        if self.is_narrow {
-            return (level * BINS).div_ceil(self.capacity) as usize;
-        }
-        let thousandfold = u128::from(level) * u128::from(BINS);
-        thousandfold.div_ceil(u128::from(self.capacity)) as usize
+    /// The next levels are in the bin of this one.
+    fn turn_to(&mut self, level: u64) {
+        self.bins[self.last.place] += self.fresh;
+        self.fresh = Span::ZERO;
+        self.last = self.bin(level);
     }
 
     /// The bin of a level, with its least and its greatest.
     fn bin(&self, level: u64) -> Nearby {
-        let place = self.place(level);
-        let bin = place as u64;
-        let least = bin.checked_sub(1).map_or(0, |below| self.upto(below) + 1);
-        Nearby { place, least, most: self.upto(bin) }
+        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
+        let place = if self.is_narrow {
+            (level * BINS + (self.capacity - 1)) / self.capacity
+        } else {
+            (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)) as u64
+        };
+        let least = place.checked_sub(1).map_or(0, |below| self.upto(below) + 1);
+        Nearby { place: place as usize, least, most: self.upto(place) }
     }
 
-    /// The bin above another.
-    fn next_bin(&self, bin: Nearby) -> Nearby {
+    /// The bin of a level that comes after one in another bin: mostly the one above that.
+    fn bin_after(&self, bin: Nearby, level: u64) -> Nearby {
         let place = bin.place + 1;
-        Nearby { place, least: bin.most.saturating_add(1), most: self.upto(place as u64) }
+        let (least, most) = (bin.most.saturating_add(1), self.upto(place as u64));
+        let above = Nearby { place, least, most };
+        if above.holds(level) { above } else { self.bin(level) }
     }
 
     /// The greatest level of a bin.
@@ -128,14 +147,23 @@ impl TimeWeighted {
         (u128::from(bin) * u128::from(self.capacity) / u128::from(BINS)) as u64
     }
 
+    /// Time by bin.
+    fn times(&self) -> impl Iterator<Item = Span> + '_ {
+        let also = |place| {
+            let fresh = if place == self.last.place { self.fresh } else { Span::ZERO };
+            if place == 0 { fresh + self.at_zero } else { fresh }
+        };
+        self.bins.iter().enumerate().map(move |(place, span)| *span + also(place))
+    }
+
     /// Adds everything that another level of the same capacity has seen.
     ///
     /// # Panics
     /// If the capacities differ.
     pub fn absorb(&mut self, other: &Self) {
         assert_eq!(self.capacity, other.capacity, "levels of different capacities");
-        for (mine, theirs) in self.bins.iter_mut().zip(&other.bins) {
-            *mine += *theirs;
+        for (mine, theirs) in self.bins.iter_mut().zip(other.times()) {
+            *mine += theirs;
         }
         self.total += other.total;
         self.area += other.area;
@@ -175,7 +203,7 @@ impl TimeWeighted {
     pub fn quantile(&self, p: f64) -> Option<u64> {
         let wanted = Span(ceil_of_share(p, self.total.as_f64()) as u64).max(Span(1));
         let mut passed = Span::ZERO;
-        let bin = self.bins.iter().position(|&span| {
+        let bin = self.times().position(|span| {
             passed += span;
             passed >= wanted.min(self.total)
         });
@@ -188,7 +216,7 @@ impl TimeWeighted {
     /// `None` if no time was seen.
     #[must_use]
     pub fn share_above(&self, bins: usize) -> Option<f64> {
-        let above: Span = self.bins.iter().skip(bins + 1).copied().sum();
+        let above: Span = self.times().skip(bins + 1).sum();
         self.seen().then(|| above.as_f64() / self.total.as_f64())
     }
 
@@ -196,6 +224,16 @@ impl TimeWeighted {
         self.total > Span::ZERO
     }
 }
+
+/// The same time at the same levels, as far as bins tell them apart.
+impl PartialEq for TimeWeighted {
+    fn eq(&self, other: &Self) -> bool {
+        let sums = |of: &Self| (of.capacity, of.total, of.max, of.area);
+        sums(self) == sums(other) && self.times().eq(other.times())
+    }
+}
+
+impl Eq for TimeWeighted {}
 
 #[cfg(test)]
 mod tests {
@@ -229,6 +267,55 @@ mod tests {
             together.add_each(levels);
             assert_eq!(each, together);
         }
+    }
+
+    #[test]
+    fn whatever_is_added_how_the_times_are_those_of_every_level() {
+        for capacity in [1, 13, 999, 1_000, 1_001, 27_000, u64::MAX / 1_002, u64::MAX] {
+            // A walk of small steps and jumps, with rests at 0 and at the top.
+            let levels = (0..5_000u64).map(|at| match at % 11 {
+                0 => 0,
+                1 => capacity,
+                step => (capacity / 700 * (at / 7 % 700) + step).min(capacity),
+            });
+            let levels: Vec<_> =
+                levels.zip(0u64..).map(|(level, at)| (level, Span(at * at % 97))).collect();
+            let mut plain = vec![Span::ZERO; BINS as usize + 1];
+            let (mut area, mut max, mut total) = (0, 0, Span::ZERO);
+            let (mut found, mut other) = (TimeWeighted::new(capacity), TimeWeighted::new(capacity));
+            for (number, some) in levels.chunks(37).enumerate() {
+                for (level, span) in some.iter().filter(|(_, span)| *span > Span::ZERO) {
+                    let bin = (u128::from(*level) * 1_000).div_ceil(capacity.into());
+                    plain[bin as usize] += *span;
+                    total += *span;
+                    area += u128::from(*level) * u128::from(span.0);
+                    max = max.max(*level);
+                }
+                match number % 3 {
+                    0 => some.iter().for_each(|(level, span)| found.add(*level, *span)),
+                    1 => found.add_each(some.iter().copied()),
+                    _ => other.add_each(some.iter().copied()),
+                }
+                let mut both = other.clone();
+                both.absorb(&found);
+                assert!(both.times().eq(plain.iter().copied()), "{capacity}, {number}");
+                assert_eq!((both.area, both.max, both.total), (area, max, total));
+                found.absorb(&TimeWeighted::new(capacity));
+            }
+            for share in [0, 1, 500, 999] {
+                let above: Span = plain[share + 1..].iter().copied().sum();
+                other.absorb(&found);
+                let both = std::mem::replace(&mut other, TimeWeighted::new(capacity));
+                assert_eq!(both.share_above(share), Some(above.as_f64() / total.as_f64()));
+                found = both;
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "above a capacity")]
+    fn more_than_the_capacity_is_a_bug_one_after_the_other_as_well() {
+        TimeWeighted::new(5_000).add_each([(5_000, Span(1)), (5_001, Span(1))].into_iter());
     }
 
     #[test]
