@@ -1,6 +1,7 @@
 //! How long a level stood where: used KV blocks, running requests, queue length.
 
-use super::nearby::Nearby;
+use std::num::NonZeroU64;
+
 use super::quantile::ceil_of_share;
 use crate::units::Span;
 
@@ -16,14 +17,15 @@ const BINS: u64 = 1_000;
 #[derive(Clone, Debug)]
 pub struct TimeWeighted {
     capacity: u64,
-    /// Whether its products with numbers of bins are short.
-    is_narrow: bool,
-    /// Time in the bin of the last level above 0 that is not in `bins` so far, and time at 0, which
-    /// never is: where many levels are added to in turn, one that need not look at its bins is much
-    /// faster.
+    /// 2^64 over the capacity, rounded up: multiplying is much faster than dividing. None where
+    /// that would not give the same.
+    inverse: Option<NonZeroU64>,
+    /// The bin of the last level above 0.
+    last: usize,
+    /// Time in it that is not in `bins` so far, and time at 0, which never is: where many levels are
+    /// added to in turn, one that need not look at its bins is much faster.
     fresh: Span,
     at_zero: Span,
-    last: Nearby,
     total: Span,
     max: u64,
     /// Level times nanoseconds.
@@ -42,11 +44,10 @@ impl TimeWeighted {
         let bins = vec![Span::ZERO; BINS as usize + 1].into_boxed_slice();
         Self {
             capacity,
-            // There is a bin above the last one to ask for, and a division that rounds up.
-            is_narrow: capacity.checked_mul(BINS + 1).is_some(),
+            inverse: inverse(capacity),
+            last: 0,
             fresh: Span::ZERO,
             at_zero: Span::ZERO,
-            last: Nearby::default(),
             total: Span::ZERO,
             max: 0,
             area: 0,
@@ -61,96 +62,74 @@ impl TimeWeighted {
     /// If the level is above the capacity.
     #[inline]
     pub fn add(&mut self, level: u64, span: Span) {
-        if span == Span::ZERO {
-            assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
-            return;
-        }
+        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
         self.total += span;
-        if level == 0 {
+        if level == 0 || span == Span::ZERO {
             self.at_zero += span;
             return;
         }
-        if !self.last.holds(level) {
-            self.turn_to(level);
+        let bin = self.bin(level);
+        if bin != self.last {
+            self.bins[self.last] += self.fresh;
+            (self.last, self.fresh) = (bin, Span::ZERO);
         }
         self.fresh += span;
         self.area += u128::from(level) * u128::from(span.0);
         self.max = self.max.max(level);
     }
 
-    /// The level stood at one after the other: the same as adding each, but faster where levels
-    /// that follow each other are near each other.
+    /// The level stood at one after the other: the same as adding each, but faster.
     ///
     /// # Panics
     /// If a level is above the capacity.
     pub fn add_each(&mut self, levels: impl Iterator<Item = (u64, Span)>) {
         // What is still to be added to the last bin, and to the sums.
-        let (mut bin, mut fresh) = (self.last, self.fresh);
-        let (mut total, mut area, mut max) = (Span::ZERO, 0, self.max);
+        let (mut last, mut fresh) = (self.last, self.fresh);
+        let (mut total, mut area, mut max, mut highest) = (Span::ZERO, 0, self.max, 0);
         for (level, span) in levels {
-            if span == Span::ZERO {
-                assert!(level <= self.capacity, "level {level} is above the capacity");
+            highest = highest.max(level);
+            total += span;
+            if level == 0 || span == Span::ZERO {
+                self.at_zero += span;
                 continue;
             }
-            total += span;
-            if !bin.holds(level) {
-                if level == 0 {
-                    self.at_zero += span;
-                    continue;
-                }
-                self.bins[bin.place] += fresh;
-                fresh = Span::ZERO;
-                bin = self.bin_after(bin, level);
+            let bin = self.bin(level);
+            if bin != last {
+                self.bins[last] += fresh;
+                (last, fresh) = (bin, Span::ZERO);
             }
             fresh += span;
             area += u128::from(level) * u128::from(span.0);
             max = max.max(level);
         }
-        assert!(max <= self.capacity, "level {max} above a capacity of {}", self.capacity);
-        (self.last, self.fresh, self.max) = (bin, fresh, max);
+        assert!(highest <= self.capacity, "level {highest} above a capacity of {}", self.capacity);
+        (self.last, self.fresh, self.max) = (last, fresh, max);
         self.total += total;
         self.area += area;
     }
 
-    /// The next levels are in the bin of this one.
-    fn turn_to(&mut self, level: u64) {
-        self.bins[self.last.place] += self.fresh;
-        self.fresh = Span::ZERO;
-        self.last = self.bin(level);
-    }
-
-    /// The bin of a level, with its least and its greatest.
-    fn bin(&self, level: u64) -> Nearby {
-        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
-        let place = if self.is_narrow {
-            (level * BINS + (self.capacity - 1)) / self.capacity
-        } else {
-            (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)) as u64
-        };
-        let least = place.checked_sub(1).map_or(0, |below| self.upto(below) + 1);
-        Nearby { place: place as usize, least, most: self.upto(place) }
-    }
-
-    /// The bin of a level that comes after one in another bin: mostly the one above that.
-    fn bin_after(&self, bin: Nearby, level: u64) -> Nearby {
-        let place = bin.place + 1;
-        let (least, most) = (bin.most.saturating_add(1), self.upto(place as u64));
-        let above = Nearby { place, least, most };
-        if above.holds(level) { above } else { self.bin(level) }
-    }
-
-    /// The greatest level of a bin.
-    fn upto(&self, bin: u64) -> u64 {
-        if self.is_narrow {
-            return bin * self.capacity / BINS;
+    /// The bin of a level.
+    #[inline]
+    fn bin(&self, level: u64) -> usize {
+        match self.inverse {
+            Some(inverse) => {
+                let rounding_up = level.wrapping_mul(BINS).wrapping_add(self.capacity - 1);
+                (u128::from(rounding_up) * u128::from(inverse.get()) >> u64::BITS) as usize
+            }
+            None => self.divided(level),
         }
-        (u128::from(bin) * u128::from(self.capacity) / u128::from(BINS)) as u64
+    }
+
+    /// The same by a division.
+    #[cold]
+    fn divided(&self, level: u64) -> usize {
+        (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)) as usize
     }
 
     /// Time by bin.
     fn times(&self) -> impl Iterator<Item = Span> + '_ {
         let also = |place| {
-            let fresh = if place == self.last.place { self.fresh } else { Span::ZERO };
+            let fresh = if place == self.last { self.fresh } else { Span::ZERO };
             if place == 0 { fresh + self.at_zero } else { fresh }
         };
         self.bins.iter().enumerate().map(move |(place, span)| *span + also(place))
@@ -225,6 +204,15 @@ impl TimeWeighted {
     }
 }
 
+/// 2^64 over a capacity, rounded up. Its product with the numerator of a bin is too large by less
+/// than the numerator over 2^64, and that is less than one over the capacity, which it takes to be in
+/// another bin.
+fn inverse(capacity: u64) -> Option<NonZeroU64> {
+    let largest = capacity.checked_mul(BINS + 1)?;
+    largest.checked_mul(capacity)?;
+    NonZeroU64::new((u64::MAX / capacity).checked_add(1)?)
+}
+
 /// The same time at the same levels, as far as bins tell them apart.
 impl PartialEq for TimeWeighted {
     fn eq(&self, other: &Self) -> bool {
@@ -267,6 +255,25 @@ mod tests {
             together.add_each(levels);
             assert_eq!(each, together);
         }
+    }
+
+    #[test]
+    fn multiplying_tells_the_same_bin_as_dividing() {
+        let widest = 1 << 27;
+        let around = (1..70).chain(990..1_010).chain(26_990..27_010).chain(widest - 3..widest + 3);
+        let mut by_product = 0;
+        for capacity in around.chain([7_919 * 8_191, 1 << 26, (1 << 26) + 1, u64::MAX]) {
+            let level = TimeWeighted::new(capacity);
+            by_product += u64::from(level.inverse.is_some());
+            // The first and the last of each bin, and what is beside them.
+            for bin in 0..=BINS {
+                let last = (u128::from(bin) * u128::from(capacity) / u128::from(BINS)) as u64;
+                for at in last.saturating_sub(2)..=last.saturating_add(2).min(capacity) {
+                    assert_eq!(level.bin(at), level.divided(at), "{at} of {capacity}");
+                }
+            }
+        }
+        assert!(by_product > 100, "{by_product}");
     }
 
     #[test]
