@@ -204,9 +204,9 @@ impl TimeWeighted {
     }
 }
 
-/// 2^64 over a capacity, rounded up. Its product with the numerator of a bin is too large by less
-/// than the numerator over 2^64, and that is less than one over the capacity, which it takes to be in
-/// another bin.
+/// 2^64 over a capacity, rounded up, if a product with it can stand for a division: a numerator times
+/// it is too much by less than the numerator over 2^64, which must not be as much as one over the
+/// capacity.
 fn inverse(capacity: u64) -> Option<NonZeroU64> {
     let largest = capacity.checked_mul(BINS + 1)?;
     largest.checked_mul(capacity)?;

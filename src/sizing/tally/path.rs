@@ -367,4 +367,31 @@ mod tests {
         marks(1_000, 100, 700).add(Time(5), &mut parts);
         assert_eq!(parts, Parts::default());
     }
+    #[test]
+    fn calls_are_found_in_whatever_order_they_ended() {
+        let mut open = OpenPlay::new(&mut Vec::new());
+        // Ascending, then some before them, then above all again.
+        let ended = [3, 4, 9, 1, 8, 2, 20, 19, 21, 0];
+        for (number, call) in (1u64..).zip(ended) {
+            open.set(call, Marks { ended: Time(number), ..Marks::UNKNOWN });
+            assert_eq!(open.last, call);
+            assert!(open.calls.is_sorted_by_key(|(call, _)| *call), "{:?}", open.calls);
+        }
+        for call in 0..25 {
+            let place = ended.iter().position(|ended| *ended == call);
+            let expected = place.map_or(Time::MAX, |place| Time(place as u64 + 1));
+            for near in 0..=open.calls.len() {
+                assert_eq!(open.get(call, near).1.ended, expected, "{call} near {near}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_time_is_shared_out_as_exactly_as_a_short_one() {
+        let marks = marks(1_000_000, 7, 999_990);
+        for prefill in [0, 1, 999_999_999, u64::MAX / 999_983, u64::MAX / 999_983 + 1, u64::MAX] {
+            let exact = u128::from(prefill) * 999_983 / 999_993;
+            assert_eq!(u128::from(marks.again_of(Span(prefill)).0), exact, "{prefill}");
+        }
+    }
 }
