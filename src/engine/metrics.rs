@@ -4,6 +4,8 @@
 //! vLLM's counters leave something out, they leave it out here too; what they leave out is beside
 //! them.
 
+use std::sync::LazyLock;
+
 use super::batch::{Batch, PrefixCounters};
 use crate::stats::Buckets;
 use crate::units::Span;
@@ -44,18 +46,19 @@ pub struct EngineMetrics {
 
 impl Default for EngineMetrics {
     fn default() -> Self {
-        let itl = ITL_MS.map(|ms| Span::from_millis(ms).0);
-        Self {
+        /// Engines share the bounds.
+        static NOTHING: LazyLock<EngineMetrics> = LazyLock::new(|| EngineMetrics {
             prefix: PrefixCounters::default(),
             num_preemptions: 0,
             steps: 0,
-            inter_token_latency: Buckets::new(itl),
+            inter_token_latency: Buckets::new(ITL_MS.map(|ms| Span::from_millis(ms).0)),
             iteration_tokens: Buckets::new(ITERATION_TOKENS),
             num_requests_running: 0,
             num_requests_waiting: 0,
             kv_cache_usage_perc: 0.0,
             evicted_blocks: 0,
-        }
+        });
+        NOTHING.clone()
     }
 }
 

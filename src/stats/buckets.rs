@@ -1,31 +1,55 @@
 //! Histograms with fixed bucket bounds, as Prometheus keeps them.
 
+use std::sync::Arc;
+
 use super::nearby::Nearby;
 
 /// Counts of whole-numbered samples (nanoseconds, tokens) by upper bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Buckets {
-    bounds: Box<[u64]>,
-    /// By binary digits of a sample: the first bucket that it may be in.
-    by_digits: [u8; u64::BITS as usize + 1],
-    counts: Box<[u64]>,
     sum: u128,
     last: Nearby,
+    /// Samples in the bucket of the last one that are not in `counts` so far: where many histograms
+    /// are added to in turn, one that need not look at its counts is much faster.
+    fresh: u64,
+    counts: Box<[u64]>,
+    bounds: Arc<Bounds>,
+}
+
+/// Inclusive upper ends in ascending order, shared by clones.
+#[derive(Debug, PartialEq, Eq)]
+struct Bounds {
+    /// By binary digits of a sample: the first bucket that it may be in.
+    by_digits: [u8; u64::BITS as usize + 1],
+    upper: Box<[u64]>,
+}
+
+impl Bounds {
+    fn bucket(&self, sample: u64) -> Nearby {
+        let digits = u64::BITS - sample.leading_zeros();
+        let mut place = usize::from(self.by_digits[digits as usize]);
+        while self.upper.get(place).is_some_and(|&bound| bound < sample) {
+            place += 1;
+        }
+        let least = place.checked_sub(1).map_or(0, |below| self.upper[below] + 1);
+        Nearby { place, least, most: self.upper.get(place).copied().unwrap_or(u64::MAX) }
+    }
 }
 
 impl Buckets {
     /// No samples yet; `bounds` are the inclusive upper ends, in ascending order.
     #[must_use]
     pub fn new(bounds: impl Into<Box<[u64]>>) -> Self {
-        let bounds = bounds.into();
-        debug_assert!(bounds.is_sorted(), "bucket bounds out of order");
-        let counts = vec![0; bounds.len() + 1].into_boxed_slice();
+        let upper = bounds.into();
+        debug_assert!(upper.is_sorted(), "bucket bounds out of order");
+        let counts = vec![0; upper.len() + 1].into_boxed_slice();
         let by_digits = std::array::from_fn(|digits| {
             let least = (digits as u32).checked_sub(1).map_or(0, |zeros| 1 << zeros);
-            let first = bounds.partition_point(|&bound| bound < least);
+            let first = upper.partition_point(|&bound| bound < least);
             u8::try_from(first).unwrap_or(u8::MAX)
         });
-        Self { bounds, by_digits, counts, sum: 0, last: Nearby::default() }
+        let bounds = Arc::new(Bounds { by_digits, upper });
+        Self { sum: 0, last: Nearby::default(), fresh: 0, counts, bounds }
     }
 
     /// Adds a sample.
@@ -34,18 +58,26 @@ impl Buckets {
     }
 
     /// Adds samples that are all in the bucket of `sample`, given their number and their sum.
+    #[inline]
     pub fn add_all(&mut self, sample: u64, count: u64, sum: u128) {
         if !self.last.holds(sample) {
-            self.last = self.bucket(sample);
+            self.turn_to(sample);
         }
-        self.counts[self.last.place] += count;
+        self.fresh += count;
         self.sum += sum;
+    }
+
+    /// The next samples are in the bucket of this one.
+    fn turn_to(&mut self, sample: u64) {
+        self.counts[self.last.place] += self.fresh;
+        self.fresh = 0;
+        self.last = self.bounds.bucket(sample);
     }
 
     /// Adds the samples of another histogram with the same bounds.
     pub fn add_from(&mut self, other: &Self) {
         debug_assert_eq!(self.bounds, other.bounds, "histograms with other bounds");
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts()) {
             *count += more;
         }
         self.sum += other.sum;
@@ -54,24 +86,21 @@ impl Buckets {
     /// The upper bound of the bucket of a sample; `None` for the last, which has none.
     #[must_use]
     pub fn bound(&self, sample: u64) -> Option<u64> {
-        let bucket = if self.last.holds(sample) { self.last } else { self.bucket(sample) };
-        self.bounds.get(bucket.place).copied()
+        let bucket = if self.last.holds(sample) { self.last } else { self.bounds.bucket(sample) };
+        // A last bucket that ends with the greatest number holds every sample, bound or not.
+        (bucket.most < u64::MAX).then_some(bucket.most)
     }
 
-    fn bucket(&self, sample: u64) -> Nearby {
-        let digits = u64::BITS - sample.leading_zeros();
-        let mut place = usize::from(self.by_digits[digits as usize]);
-        while self.bounds.get(place).is_some_and(|&bound| bound < sample) {
-            place += 1;
-        }
-        let least = place.checked_sub(1).map_or(0, |below| self.bounds[below] + 1);
-        Nearby { place, least, most: self.bounds.get(place).copied().unwrap_or(u64::MAX) }
+    /// All counts, by bucket.
+    fn counts(&self) -> impl Iterator<Item = u64> + '_ {
+        let fresh = |place| if place == self.last.place { self.fresh } else { 0 };
+        self.counts.iter().enumerate().map(move |(place, count)| count + fresh(place))
     }
 
     /// Samples added.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts().sum()
     }
 
     /// Their sum.
@@ -82,14 +111,24 @@ impl Buckets {
 
     /// Upper bounds with the number of samples up to each; the last has no bound.
     pub fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
-        let bounds = self.bounds.iter().copied().map(Some).chain([None]);
+        let bounds = self.bounds.upper.iter().copied().map(Some).chain([None]);
         let mut upto = 0;
-        bounds.zip(&self.counts).map(move |(bound, count)| {
+        bounds.zip(self.counts()).map(move |(bound, count)| {
             upto += count;
             (bound, upto)
         })
     }
 }
+
+/// The same samples, as far as buckets tell them apart.
+impl PartialEq for Buckets {
+    fn eq(&self, other: &Self) -> bool {
+        let same = self.sum == other.sum && self.bounds == other.bounds;
+        same && self.counts().eq(other.counts())
+    }
+}
+
+impl Eq for Buckets {}
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +154,23 @@ mod tests {
             let before = bounds.iter().take_while(|&&bound| bound < sample).count();
             let found = buckets.cumulative().position(|(_, upto)| upto > 0);
             assert_eq!(found, Some(before), "{sample}");
+        }
+    }
+    #[test]
+    fn what_was_added_together_is_what_was_added_one_by_one() {
+        let none = Buckets::new([10, 20, 1_000]);
+        let (mut one_by_one, mut together, mut parts) = (none.clone(), none.clone(), none.clone());
+        for sample in [7, 3, 11, 11, 20, 4_000, 4_000, 5, 5, 21] {
+            for _ in 0..3 {
+                one_by_one.add(sample);
+            }
+            together.add_all(sample, 3, 3 * u128::from(sample));
+            let mut part = none.clone();
+            part.add_all(sample, 3, 3 * u128::from(sample));
+            parts.add_from(&part);
+            assert_eq!((&parts, together.count()), (&together, one_by_one.count()), "{sample}");
+            assert_eq!(one_by_one, together, "{sample}");
+            assert!(one_by_one.cumulative().eq(together.cumulative()), "{sample}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How long a level stood where: used KV blocks, running requests, queue length.
 
-use super::nearby::Nearby;
+use std::num::NonZeroU64;
+
 use super::quantile::ceil_of_share;
 use crate::units::Span;
 
@@ -13,17 +14,23 @@ const BINS: u64 = 1_000;
 /// thousandths of the capacity. Mean, maximum and the share of time above a whole number of
 /// thousandths are exact; quantiles are exact up to a capacity of 1,000 and too high by less than
 /// 0.1 % of the capacity beyond. Adding takes no memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TimeWeighted {
     capacity: u64,
-    /// Whether its products with numbers of bins are short.
-    is_narrow: bool,
-    bins: Box<[Span]>,
+    /// 2^64 over the capacity, rounded up: multiplying is much faster than dividing. None where
+    /// that would not give the same.
+    inverse: Option<NonZeroU64>,
+    /// The bin of the last level above 0.
+    last: usize,
+    /// Time in it that is not in `bins` so far, and time at 0, which never is: where many levels are
+    /// added to in turn, one that need not look at its bins is much faster.
+    fresh: Span,
+    at_zero: Span,
     total: Span,
+    max: u64,
     /// Level times nanoseconds.
     area: u128,
-    max: u64,
-    last: Nearby,
+    bins: Box<[Span]>,
 }
 
 impl TimeWeighted {
@@ -37,13 +44,14 @@ impl TimeWeighted {
         let bins = vec![Span::ZERO; BINS as usize + 1].into_boxed_slice();
         Self {
             capacity,
-            // There is a bin above the last one to ask for.
-            is_narrow: capacity.checked_mul(BINS + 1).is_some(),
-            bins,
+            inverse: inverse(capacity),
+            last: 0,
+            fresh: Span::ZERO,
+            at_zero: Span::ZERO,
             total: Span::ZERO,
-            area: 0,
             max: 0,
-            last: Nearby::default(),
+            area: 0,
+            bins,
         }
     }
 
@@ -52,80 +60,79 @@ impl TimeWeighted {
     ///
     /// # Panics
     /// If the level is above the capacity.
+    #[inline]
     pub fn add(&mut self, level: u64, span: Span) {
-        if span == Span::ZERO {
-            assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
+        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
+        self.total += span;
+        if level == 0 || span == Span::ZERO {
+            self.at_zero += span;
             return;
         }
-        let place = if self.last.holds(level) { self.last.place } else { self.place(level) };
-        self.bins[place] += span;
-        self.total += span;
+        let bin = self.bin(level);
+        if bin != self.last {
+            self.bins[self.last] += self.fresh;
+            (self.last, self.fresh) = (bin, Span::ZERO);
+        }
+        self.fresh += span;
         self.area += u128::from(level) * u128::from(span.0);
         self.max = self.max.max(level);
     }
 
-    /// The level stood at one after the other: the same as adding each, but faster where levels
-    /// that follow each other are near each other.
+    /// The level stood at one after the other: the same as adding each, but faster.
     ///
     /// # Panics
     /// If a level is above the capacity.
     pub fn add_each(&mut self, levels: impl Iterator<Item = (u64, Span)>) {
         // What is still to be added to the last bin, and to the sums.
-        let (mut bin, mut pending) = (self.last, Span::ZERO);
-        let (mut area, mut max) = (0, self.max);
+        let (mut last, mut fresh) = (self.last, self.fresh);
+        let (mut total, mut area, mut max, mut highest) = (Span::ZERO, 0, self.max, 0);
         for (level, span) in levels {
-            if span == Span::ZERO {
-                assert!(level <= self.capacity, "level {level} is above the capacity");
+            highest = highest.max(level);
+            total += span;
+            if level == 0 || span == Span::ZERO {
+                self.at_zero += span;
                 continue;
             }
-            if !bin.holds(level) {
-                self.bins[bin.place] += pending;
-                self.total += pending;
-                pending = Span::ZERO;
-                bin = self.next_bin(bin);
-                if !bin.holds(level) {
-                    bin = self.bin(level);
-                }
+            let bin = self.bin(level);
+            if bin != last {
+                self.bins[last] += fresh;
+                (last, fresh) = (bin, Span::ZERO);
             }
-            pending += span;
+            fresh += span;
             area += u128::from(level) * u128::from(span.0);
             max = max.max(level);
         }
-        self.bins[bin.place] += pending;
-        self.total += pending;
-        (self.area, self.max, self.last) = (self.area + area, max, bin);
+        assert!(highest <= self.capacity, "level {highest} above a capacity of {}", self.capacity);
+        (self.last, self.fresh, self.max) = (last, fresh, max);
+        self.total += total;
+        self.area += area;
     }
 
-    /// The place of a level's bin.
-    fn place(&self, level: u64) -> usize {
-        assert!(level <= self.capacity, "level {level} above a capacity of {}", self.capacity);
-        if self.is_narrow {
-            return (level * BINS).div_ceil(self.capacity) as usize;
+    /// The bin of a level.
+    #[inline]
+    fn bin(&self, level: u64) -> usize {
+        match self.inverse {
+            Some(inverse) => {
+                let rounding_up = level.wrapping_mul(BINS).wrapping_add(self.capacity - 1);
+                (u128::from(rounding_up) * u128::from(inverse.get()) >> u64::BITS) as usize
+            }
+            None => self.divided(level),
         }
-        let thousandfold = u128::from(level) * u128::from(BINS);
-        thousandfold.div_ceil(u128::from(self.capacity)) as usize
     }
 
-    /// The bin of a level, with its least and its greatest.
-    fn bin(&self, level: u64) -> Nearby {
-        let place = self.place(level);
-        let bin = place as u64;
-        let least = bin.checked_sub(1).map_or(0, |below| self.upto(below) + 1);
-        Nearby { place, least, most: self.upto(bin) }
+    /// The same by a division.
+    #[cold]
+    fn divided(&self, level: u64) -> usize {
+        (u128::from(level) * u128::from(BINS)).div_ceil(u128::from(self.capacity)) as usize
     }
 
-    /// The bin above another.
-    fn next_bin(&self, bin: Nearby) -> Nearby {
-        let place = bin.place + 1;
-        Nearby { place, least: bin.most.saturating_add(1), most: self.upto(place as u64) }
-    }
-
-    /// The greatest level of a bin.
-    fn upto(&self, bin: u64) -> u64 {
-        if self.is_narrow {
-            return bin * self.capacity / BINS;
-        }
-        (u128::from(bin) * u128::from(self.capacity) / u128::from(BINS)) as u64
+    /// Time by bin.
+    fn times(&self) -> impl Iterator<Item = Span> + '_ {
+        let also = |place| {
+            let fresh = if place == self.last { self.fresh } else { Span::ZERO };
+            if place == 0 { fresh + self.at_zero } else { fresh }
+        };
+        self.bins.iter().enumerate().map(move |(place, span)| *span + also(place))
     }
 
     /// Adds everything that another level of the same capacity has seen.
@@ -134,8 +141,8 @@ impl TimeWeighted {
     /// If the capacities differ.
     pub fn absorb(&mut self, other: &Self) {
         assert_eq!(self.capacity, other.capacity, "levels of different capacities");
-        for (mine, theirs) in self.bins.iter_mut().zip(&other.bins) {
-            *mine += *theirs;
+        for (mine, theirs) in self.bins.iter_mut().zip(other.times()) {
+            *mine += theirs;
         }
         self.total += other.total;
         self.area += other.area;
@@ -175,7 +182,7 @@ impl TimeWeighted {
     pub fn quantile(&self, p: f64) -> Option<u64> {
         let wanted = Span(ceil_of_share(p, self.total.as_f64()) as u64).max(Span(1));
         let mut passed = Span::ZERO;
-        let bin = self.bins.iter().position(|&span| {
+        let bin = self.times().position(|span| {
             passed += span;
             passed >= wanted.min(self.total)
         });
@@ -188,7 +195,7 @@ impl TimeWeighted {
     /// `None` if no time was seen.
     #[must_use]
     pub fn share_above(&self, bins: usize) -> Option<f64> {
-        let above: Span = self.bins.iter().skip(bins + 1).copied().sum();
+        let above: Span = self.times().skip(bins + 1).sum();
         self.seen().then(|| above.as_f64() / self.total.as_f64())
     }
 
@@ -196,6 +203,25 @@ impl TimeWeighted {
         self.total > Span::ZERO
     }
 }
+
+/// 2^64 over a capacity, rounded up, if a product with it can stand for a division: a numerator times
+/// it is too much by less than the numerator over 2^64, which must not be as much as one over the
+/// capacity.
+fn inverse(capacity: u64) -> Option<NonZeroU64> {
+    let largest = capacity.checked_mul(BINS + 1)?;
+    largest.checked_mul(capacity)?;
+    NonZeroU64::new((u64::MAX / capacity).checked_add(1)?)
+}
+
+/// The same time at the same levels, as far as bins tell them apart.
+impl PartialEq for TimeWeighted {
+    fn eq(&self, other: &Self) -> bool {
+        let sums = |of: &Self| (of.capacity, of.total, of.max, of.area);
+        sums(self) == sums(other) && self.times().eq(other.times())
+    }
+}
+
+impl Eq for TimeWeighted {}
 
 #[cfg(test)]
 mod tests {
@@ -229,6 +255,74 @@ mod tests {
             together.add_each(levels);
             assert_eq!(each, together);
         }
+    }
+
+    #[test]
+    fn multiplying_tells_the_same_bin_as_dividing() {
+        let widest = 1 << 27;
+        let around = (1..70).chain(990..1_010).chain(26_990..27_010).chain(widest - 3..widest + 3);
+        let mut by_product = 0;
+        for capacity in around.chain([7_919 * 8_191, 1 << 26, (1 << 26) + 1, u64::MAX]) {
+            let level = TimeWeighted::new(capacity);
+            by_product += u64::from(level.inverse.is_some());
+            // The first and the last of each bin, and what is beside them.
+            for bin in 0..=BINS {
+                let last = (u128::from(bin) * u128::from(capacity) / u128::from(BINS)) as u64;
+                for at in last.saturating_sub(2)..=last.saturating_add(2).min(capacity) {
+                    assert_eq!(level.bin(at), level.divided(at), "{at} of {capacity}");
+                }
+            }
+        }
+        assert!(by_product > 100, "{by_product}");
+    }
+
+    #[test]
+    fn whatever_is_added_how_the_times_are_those_of_every_level() {
+        for capacity in [1, 13, 999, 1_000, 1_001, 27_000, u64::MAX / 1_002, u64::MAX] {
+            // A walk of small steps and jumps, with rests at 0 and at the top.
+            let levels = (0..5_000u64).map(|at| match at % 11 {
+                0 => 0,
+                1 => capacity,
+                step => (capacity / 700 * (at / 7 % 700) + step).min(capacity),
+            });
+            let levels: Vec<_> =
+                levels.zip(0u64..).map(|(level, at)| (level, Span(at * at % 97))).collect();
+            let mut plain = vec![Span::ZERO; BINS as usize + 1];
+            let (mut area, mut max, mut total) = (0, 0, Span::ZERO);
+            let (mut found, mut other) = (TimeWeighted::new(capacity), TimeWeighted::new(capacity));
+            for (number, some) in levels.chunks(37).enumerate() {
+                for (level, span) in some.iter().filter(|(_, span)| *span > Span::ZERO) {
+                    let bin = (u128::from(*level) * 1_000).div_ceil(capacity.into());
+                    plain[bin as usize] += *span;
+                    total += *span;
+                    area += u128::from(*level) * u128::from(span.0);
+                    max = max.max(*level);
+                }
+                match number % 3 {
+                    0 => some.iter().for_each(|(level, span)| found.add(*level, *span)),
+                    1 => found.add_each(some.iter().copied()),
+                    _ => other.add_each(some.iter().copied()),
+                }
+                let mut both = other.clone();
+                both.absorb(&found);
+                assert!(both.times().eq(plain.iter().copied()), "{capacity}, {number}");
+                assert_eq!((both.area, both.max, both.total), (area, max, total));
+                found.absorb(&TimeWeighted::new(capacity));
+            }
+            for share in [0, 1, 500, 999] {
+                let above: Span = plain[share + 1..].iter().copied().sum();
+                other.absorb(&found);
+                let both = std::mem::replace(&mut other, TimeWeighted::new(capacity));
+                assert_eq!(both.share_above(share), Some(above.as_f64() / total.as_f64()));
+                found = both;
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "above a capacity")]
+    fn more_than_the_capacity_is_a_bug_one_after_the_other_as_well() {
+        TimeWeighted::new(5_000).add_each([(5_000, Span(1)), (5_001, Span(1))].into_iter());
     }
 
     #[test]

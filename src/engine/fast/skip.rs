@@ -97,10 +97,12 @@ impl Skip {
             Some(chunk) => {
                 let members = lock.blocks_from(self.tick + first);
                 let taken = chunk.blocks_from(first, block_size).zip(members);
+                let mut used = self.used;
                 levels.extend(taken.take((upto - first) as usize).map(|(chunk, members)| {
-                    self.used += chunk + members;
-                    Level { steps: 1, used_blocks: Blocks(self.used) }
+                    used += chunk + members;
+                    Level { steps: 1, used_blocks: Blocks(used) }
                 }));
+                self.used = used;
             }
             None => self.tell_decodes(upto - first, lock, cycle, levels),
         }

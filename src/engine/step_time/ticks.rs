@@ -184,8 +184,13 @@ impl Walk {
     pub fn pass(&mut self, steps: u64) -> Span {
         match &mut self.0 {
             Way::Short { passed, next, slope } => {
-                *passed += steps * *next + steps * steps.saturating_sub(1) / 2 * *slope;
-                *next += steps * *slope;
+                if steps == 1 {
+                    *passed += *next;
+                    *next += *slope;
+                } else {
+                    *passed += steps * *next + steps * steps.saturating_sub(1) / 2 * *slope;
+                    *next += steps * *slope;
+                }
                 Span(*passed >> FRACTION_BITS)
             }
             Way::Long { passed, next, slope } => {

@@ -71,14 +71,14 @@ impl Part {
     }
 }
 
-/// Nanoseconds by part.
-type Parts = [u128; Part::ALL.len()];
+/// Nanoseconds by part, of one session: no more than it lasts.
+type Parts = [u64; Part::ALL.len()];
 
 /// Sums over the tasks that completed in the window, and what is needed of those under way.
 #[derive(Clone, Debug, Default)]
 pub struct PathTally {
     tasks: u64,
-    sums: Parts,
+    sums: [u128; Part::ALL.len()],
     /// By number of the play.
     open: FxHashMap<u32, OpenPlay>,
     /// Room of sessions that are over, for others.
@@ -97,6 +97,8 @@ struct OpenPlay {
     calls: Vec<(u32, Marks)>,
     /// The call that ended last.
     last: u32,
+    /// No call of this number or a greater one is among them.
+    until: u32,
     parts: Parts,
 }
 
@@ -110,9 +112,10 @@ struct Marks {
     first_token: Time,
     last_token: Time,
     ended: Time,
-    /// Tokens prefilled before the first token: all, and those that had been computed before.
-    prefilled: u64,
-    again: u64,
+    /// Tokens prefilled before the first token: all, and those that had been computed before. A
+    /// prompt has fewer than 2^32.
+    prefilled: u32,
+    again: u32,
 }
 
 impl Marks {
@@ -145,8 +148,8 @@ impl Marks {
             first_token,
             last_token,
             ended,
-            prefilled: (call.prompt - call.cached).0,
-            again: call.ceiling.saturating_sub(call.cached).0,
+            prefilled: (call.prompt - call.cached).0 as u32,
+            again: call.ceiling.saturating_sub(call.cached).0 as u32,
         }
     }
 
@@ -161,21 +164,30 @@ impl Marks {
         add(parts, Part::Host, between(self.sent, self.queued));
         add(parts, Part::Queue, between(self.queued, self.scheduled));
         let prefill = between(self.scheduled, self.first_token);
-        let again = u128::from(prefill.0) * u128::from(self.again);
-        let again = Span((again / u128::from(self.prefilled.max(1))) as u64);
+        let again = self.again_of(prefill);
         add(parts, Part::Reprefill, again);
         add(parts, Part::Prefill, Span(prefill.0 - again.0));
         add(parts, Part::Decode, between(self.first_token, self.last_token));
         add(parts, Part::Host, between(self.last_token, self.ended));
     }
+
+    /// The part of the time until the first token that went to tokens computed before.
+    fn again_of(&self, prefill: Span) -> Span {
+        let all = u64::from(self.prefilled.max(1));
+        // Nearly always short enough: that is much faster.
+        Span(match prefill.0.checked_mul(self.again.into()) {
+            Some(again) => again / all,
+            None => (u128::from(prefill.0) * u128::from(self.again) / u128::from(all)) as u64,
+        })
+    }
 }
 
 fn add(parts: &mut Parts, part: Part, span: Span) {
-    parts[part as usize] += u128::from(span.0);
+    parts[part as usize] += span.0;
 }
 
 /// The sum over the parts of `task_llm`.
-fn llm(parts: &Parts) -> u128 {
+fn llm(parts: &Parts) -> u64 {
     Part::ALL.iter().zip(parts).filter(|(part, _)| part.is_llm()).map(|(_, nanos)| nanos).sum()
 }
 
@@ -190,8 +202,8 @@ impl PathTally {
         let Some(open) = self.open.get_mut(&turn.play) else { return };
         let mut parts = open.path(turn, plan);
         let known = llm(&parts);
-        let rest = u128::from(turn.turn_llm().0).saturating_sub(known);
-        parts[Part::Other as usize] += rest;
+        let rest = turn.turn_llm().0.saturating_sub(known);
+        add(&mut parts, Part::Other, Span(rest));
         add(&mut parts, Part::Tool, turn.tool);
         for (sum, nanos) in open.parts.iter_mut().zip(parts) {
             *sum += nanos;
@@ -212,7 +224,7 @@ impl PathTally {
         add(&mut open.parts, Part::Human, Span(human));
         self.tasks += 1;
         for (sum, nanos) in self.sums.iter_mut().zip(open.parts) {
-            *sum += nanos;
+            *sum += u128::from(nanos);
         }
     }
 
@@ -234,19 +246,34 @@ impl OpenPlay {
     fn new(rooms: &mut Vec<Vec<(u32, Marks)>>) -> Self {
         let mut calls = rooms.pop().unwrap_or_default();
         calls.clear();
-        Self { calls, last: 0, parts: Parts::default() }
+        Self { calls, last: 0, until: 0, parts: Parts::default() }
     }
 
     /// A call has ended, the last one so far.
     fn set(&mut self, call: u32, marks: Marks) {
+        self.last = call;
+        if call >= self.until {
+            // Nearly always. What is kept of the others need not be looked at, which takes long
+            // where many sessions are open.
+            self.until = call + 1;
+            self.calls.push((call, marks));
+            return;
+        }
         let place = self.calls.partition_point(|(other, _)| *other < call);
         self.calls.insert(place, (call, marks));
-        self.last = call;
     }
 
-    fn get(&self, call: u32) -> Marks {
+    /// The place of a call among those that are remembered, and its marks. It is mostly the one
+    /// before `near`.
+    fn get(&self, call: u32, near: usize) -> (usize, &Marks) {
+        let place = near.wrapping_sub(1);
+        if let Some((number, marks)) = self.calls.get(place)
+            && *number == call
+        {
+            return (place, marks);
+        }
         let found = self.calls.binary_search_by_key(&call, |(number, _)| *number);
-        found.map_or(Marks::UNKNOWN, |place| self.calls[place].1)
+        found.map_or((near, &Marks::UNKNOWN), |place| (place, &self.calls[place].1))
     }
 
     /// A turn is over. Of its calls only those are still asked for that a call of another turn
@@ -266,11 +293,12 @@ impl OpenPlay {
     /// The phases of the calls on the critical path of a turn that has just ended.
     fn path(&self, turn: &TurnRecord, plan: &SessionPlan) -> Parts {
         let (mut parts, mut call, mut until) = (Parts::default(), self.last, turn.ended);
+        let mut near = self.calls.len();
         loop {
-            let marks = self.get(call);
+            let (place, marks) = self.get(call, near);
             marks.add(until, &mut parts);
             let reached = plan.after(call).iter().filter_map(|after| {
-                let waited_for = self.get(after.call());
+                let (_, waited_for) = self.get(after.call(), place);
                 let at = match after.event() {
                     AfterEvent::Finished => waited_for.ended,
                     AfterEvent::Dispatched => waited_for.dispatched,
@@ -280,7 +308,7 @@ impl OpenPlay {
             match reached.max() {
                 Some((at, before)) if plan.calls[before as usize].turn == turn.turn => {
                     until = until.min(marks.dispatched).min(at);
-                    call = before;
+                    (call, near) = (before, place);
                 }
                 _ => return parts,
             }
@@ -338,5 +366,32 @@ mod tests {
         let mut parts = Parts::default();
         marks(1_000, 100, 700).add(Time(5), &mut parts);
         assert_eq!(parts, Parts::default());
+    }
+    #[test]
+    fn calls_are_found_in_whatever_order_they_ended() {
+        let mut open = OpenPlay::new(&mut Vec::new());
+        // Ascending, then some before them, then above all again.
+        let ended = [3, 4, 9, 1, 8, 2, 20, 19, 21, 0];
+        for (number, call) in (1u64..).zip(ended) {
+            open.set(call, Marks { ended: Time(number), ..Marks::UNKNOWN });
+            assert_eq!(open.last, call);
+            assert!(open.calls.is_sorted_by_key(|(call, _)| *call), "{:?}", open.calls);
+        }
+        for call in 0..25 {
+            let place = ended.iter().position(|ended| *ended == call);
+            let expected = place.map_or(Time::MAX, |place| Time(place as u64 + 1));
+            for near in 0..=open.calls.len() {
+                assert_eq!(open.get(call, near).1.ended, expected, "{call} near {near}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_time_is_shared_out_as_exactly_as_a_short_one() {
+        let marks = marks(1_000_000, 7, 999_990);
+        for prefill in [0, 1, 999_999_999, u64::MAX / 999_983, u64::MAX / 999_983 + 1, u64::MAX] {
+            let exact = u128::from(prefill) * 999_983 / 999_993;
+            assert_eq!(u128::from(marks.again_of(Span(prefill)).0), exact, "{prefill}");
+        }
     }
 }
