@@ -5,7 +5,7 @@
 //! between is settled as far as steps have begun.
 
 use crate::engine::batch::Slot;
-use crate::engine::request::{DecodeShare, Level, StepRun};
+use crate::engine::request::{DecodeShare, Level};
 use crate::engine::step_time::Series;
 use crate::units::{Blocks, Time, Tokens};
 
@@ -72,6 +72,9 @@ impl Chunk {
 impl Skip {
     /// When step number `step` of them starts.
     pub(super) fn start(&self, step: u64) -> Time {
+        if step == 0 {
+            return self.at;
+        }
         self.at + self.series.sum(step)
     }
 
@@ -80,7 +83,16 @@ impl Skip {
         self.series.begun(now.saturating_since(self.at), self.steps)
     }
 
-    /// Tells of all steps before number `upto`, and appends how many blocks they hold.
+    /// The decodes' part of the steps from number `first` on.
+    pub(super) fn decode_share(&self, first: u64) -> DecodeShare {
+        match (&self.chunk, &self.decode) {
+            (None, _) => DecodeShare::All,
+            (Some(_), None) => DecodeShare::None,
+            (Some(_), Some(decode)) => DecodeShare::Part(decode.skip(first)),
+        }
+    }
+
+    /// All steps before number `upto` are told: appends how many blocks they hold.
     pub(super) fn tell(
         &mut self,
         upto: u64,
@@ -88,11 +100,8 @@ impl Skip {
         block_size: u64,
         cycle: &mut Vec<(u64, u64)>,
         levels: &mut Vec<Level>,
-    ) -> Option<StepRun> {
+    ) {
         let first = self.told;
-        if first >= upto {
-            return None;
-        }
         match self.chunk {
             Some(chunk) => {
                 let members = lock.blocks_from(self.tick + first);
@@ -105,19 +114,6 @@ impl Skip {
             None => self.tell_decodes(upto - first, lock, cycle, levels),
         }
         self.told = upto;
-        Some(StepRun {
-            at: self.start(first),
-            steps: upto - first,
-            series: self.series.skip(first),
-            decode: match (&self.chunk, &self.decode) {
-                (None, _) => DecodeShare::All,
-                (Some(_), None) => DecodeShare::None,
-                (Some(_), Some(decode)) => DecodeShare::Part(decode.skip(first)),
-            },
-            decode_seqs: self.members,
-            prefill_tokens: Tokens(self.chunk.map_or(0, |chunk| chunk.tokens)),
-            ..StepRun::default()
-        })
     }
 
     /// Appends the blocks held in the next `steps` steps, in which only decodes take any. `cycle`

@@ -8,18 +8,20 @@ use crate::engine::ranks::Rank;
 use crate::engine::request::{Request, StepRun};
 use crate::engine::step_time::{Contexts, Reach, Series, Ticks};
 use crate::stats::Buckets;
-use crate::units::{Span, Time};
+use crate::units::{Span, Time, Tokens};
 
+use super::lockstep::NEVER;
 use super::skip::{Chunk, Skip};
 use super::{FastEngine, Price};
 
 impl FastEngine {
-    /// Looks how many steps after the one that runs will do the same, and skips to the last.
-    pub(super) fn skip_ahead(&mut self, end: Time, price: &Price) {
+    /// Looks how many steps after the one that runs will do the same, and skips to the last. False
+    /// if none will.
+    pub(super) fn skip_ahead(&mut self, end: Time, price: &Price) -> bool {
         debug_assert!(self.skip.is_none(), "a skip begins in another");
-        let Some(chunk) = self.repeated_rows() else { return };
+        let Some(chunk) = self.repeated_rows() else { return false };
         let (growth, windowed) = self.lock.growth();
-        let Some((steps, open)) = self.equal_steps(chunk.as_ref()) else { return };
+        let Some((steps, open)) = self.equal_steps(chunk.as_ref()) else { return false };
         let slope = self.slope(chunk.as_ref(), growth, windowed);
         let mixed = chunk.is_some() && growth > 0;
         let decode = mixed.then(|| {
@@ -30,30 +32,31 @@ impl FastEngine {
             Series { rest: self.decode_carry, first, slope }
         });
         let first = Ticks(price.ticks.0 + slope.0);
-        let skip = Skip {
+        let series = Series { rest: self.carry, first, slope };
+        let tick = self.running.tick + 1;
+        self.skip = Some(Skip {
             at: end,
             steps,
             open,
-            series: Series { rest: self.carry, first, slope },
+            series,
             decode,
-            tick: self.running.tick + 1,
+            tick,
             members: growth,
             windowed,
             chunk,
             used: price.summary.used_blocks.0,
             told: 0,
-        };
-        self.skip = Some(skip);
-        self.await_end(skip.start(steps), skip.tick + steps - 1);
+        });
+        self.await_end(end + series.sum(steps), tick + steps - 1);
+        true
     }
 
     /// The step of this tick runs next, or already, until `end`. If nothing comes out of it that
     /// anybody could see, its end is taken in together with the start of the step behind it.
     pub(super) fn await_end(&mut self, end: Time, tick: u64) {
-        let rows = &self.running.batch.rows;
-        let shows = rows.iter().any(|row| row.emits)
+        let shows = self.lock.next_end() <= tick
             || !self.ending.is_empty()
-            || self.lock.next_end().is_some_and(|end| end <= tick);
+            || self.running.rows.iter().any(|row| row.emits);
         self.due = Some(if shows { Due::StepEnds(end) } else { Due::StepStarts(end) });
     }
 
@@ -63,11 +66,15 @@ impl FastEngine {
         if !self.locked || self.tangled || !self.joining.is_empty() || !self.ending.is_empty() {
             return None;
         }
+        let is_async = self.scheduler.config().async_scheduling;
+        if is_async && self.queued.members != self.running.members {
+            return None;
+        }
         if self.running.ghosts > 0 || self.may_admit() {
             return None;
         }
         let repeats = |row: &Row| !row.emits && !row.decodes && self.scheduler.is_there(row);
-        let chunk = match self.running.batch.rows.as_slice() {
+        let chunk = match self.running.rows.as_slice() {
             [] => None,
             [row] if repeats(row) => Some(Chunk {
                 slot: row.slot,
@@ -76,8 +83,8 @@ impl FastEngine {
             }),
             _ => return None,
         };
-        if self.scheduler.config().async_scheduling {
-            let same = match (self.queued.batch.rows.as_slice(), &chunk) {
+        if is_async {
+            let same = match (self.queued.rows.as_slice(), &chunk) {
                 ([], None) => true,
                 ([row], Some(chunk)) => repeats(row) && row.tokens.0 == chunk.tokens,
                 _ => false,
@@ -85,7 +92,6 @@ impl FastEngine {
             let (growth, windowed) = self.lock.growth();
             let (context, within) = self.running.contexts;
             if !same
-                || self.queued.members != self.running.members
                 || self.queued.contexts != (context + growth, within + windowed)
             {
                 return None;
@@ -107,7 +113,7 @@ impl FastEngine {
         let config = self.scheduler.config();
         let latest = if config.async_scheduling { &self.queued } else { &self.running };
         // A prompt that is part-way takes what is left of the budget.
-        let exhausted = latest.batch.rows.last().is_some_and(|row| !row.emits)
+        let exhausted = latest.rows.last().is_some_and(|row| !row.emits)
             || latest.members >= config.max_num_batched_tokens.0;
         !exhausted && self.scheduler.running.len() < config.max_num_seqs
     }
@@ -154,10 +160,11 @@ impl FastEngine {
     pub(super) fn equal_schedulings(&self, chunk: Option<&Chunk>) -> Option<u64> {
         let latest = self.lock.tick;
         let mut steps = u64::MAX;
-        if let Some(end) = self.lock.next_end() {
-            steps = steps.min(end.saturating_sub(latest));
+        let (end, outgrown) = (self.lock.next_end(), self.lock.next_outgrown());
+        if end != NEVER {
+            steps = end.saturating_sub(latest);
         }
-        if let Some(outgrown) = self.lock.next_outgrown() {
+        if outgrown != NEVER {
             steps = steps.min(outgrown.saturating_sub(latest + 1));
         }
         if let Some(chunk) = chunk {
@@ -270,8 +277,9 @@ impl FastEngine {
     /// there.
     pub(super) fn take_steps(&mut self, steps: u64) {
         self.tell_steps(steps);
-        let Some(skip) = self.skip.take() else { return };
+        let Some(skip) = &self.skip else { return };
         if steps == 0 {
+            self.skip = None;
             return;
         }
         let members = skip.members;
@@ -292,26 +300,31 @@ impl FastEngine {
         if let Some(decode) = &skip.decode {
             self.decode_carry = decode.rest_after(steps);
         }
-        if skip.open && steps == skip.steps {
-            self.decide_equally(&skip, steps - 1);
+        let (windowed, chunk) = (skip.windowed, skip.chunk);
+        let otherwise = skip.open && steps == skip.steps;
+        self.skip = None;
+        let times = if otherwise { steps - 1 } else { steps };
+        if times > 0 {
+            self.decide_equally(times, (members, windowed), chunk);
+        }
+        if otherwise {
             self.decide_otherwise();
-        } else {
-            self.decide_equally(&skip, steps);
         }
     }
 
-    /// Schedules as many times what was scheduled before.
-    fn decide_equally(&mut self, skip: &Skip, times: u64) {
+    /// Schedules as many times what was scheduled before. From step to step contexts grow by so
+    /// much, all of them and up to the window.
+    fn decide_equally(&mut self, times: u64, growth: (u64, u64), chunk: Option<Chunk>) {
         self.scheduler.kv.take(self.lock.blocks_in(times));
         self.lock.advance(times);
         for batch in [&mut self.running, &mut self.queued] {
             batch.tick += times;
-            batch.contexts.0 += times * skip.members;
-            batch.contexts.1 += times * skip.windowed;
+            batch.contexts.0 += times * growth.0;
+            batch.contexts.1 += times * growth.1;
         }
-        if let Some(chunk) = &skip.chunk {
+        if let Some(chunk) = chunk {
             let tokens = times * chunk.tokens;
-            for row in self.running.batch.rows.iter_mut().chain(&mut self.queued.batch.rows) {
+            for row in self.running.rows.iter_mut().chain(&mut self.queued.rows) {
                 row.computed_before.0 += tokens;
             }
             let state = self.scheduler.state_mut(chunk.slot);
@@ -334,17 +347,23 @@ impl FastEngine {
     /// Tells of the first `steps` of the skipped steps, as the queue is now.
     fn tell_steps(&mut self, steps: u64) {
         let Some(skip) = &mut self.skip else { return };
-        let block_size = self.scheduler.config().block_size;
-        if let Some(run) =
-            skip.tell(steps, &self.lock, block_size, &mut self.cycle, &mut self.levels)
-        {
-            let run = StepRun {
-                running: self.scheduler.running() as u64,
-                waiting: self.scheduler.waiting() as u64,
-                ..run
-            };
-            self.runs.push((run, self.levels.len()));
+        if skip.told >= steps {
+            return;
         }
+        let block_size = self.scheduler.config().block_size;
+        let first = skip.told;
+        skip.tell(steps, &self.lock, block_size, &mut self.cycle, &mut self.levels);
+        let run = StepRun {
+            at: skip.start(first),
+            steps: steps - first,
+            series: skip.series.skip(first),
+            decode: skip.decode_share(first),
+            decode_seqs: skip.members,
+            prefill_tokens: Tokens(skip.chunk.map_or(0, |chunk| chunk.tokens)),
+            running: self.scheduler.running() as u64,
+            waiting: self.scheduler.waiting() as u64,
+        };
+        self.runs.push((run, self.levels.len()));
     }
 
     /// A request is about to arrive: skipped steps are settled as far as they have begun, and end
