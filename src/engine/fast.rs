@@ -25,6 +25,7 @@ use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Time, Tokens};
 
 mod abort;
+mod counted;
 mod locked;
 mod lockstep;
 mod lookup;
@@ -36,6 +37,7 @@ mod skipping;
 #[cfg(test)]
 pub(super) mod tests;
 
+use counted::Counted;
 use lockstep::LockStep;
 use prices::Prices;
 use skip::Skip;
@@ -44,52 +46,59 @@ use skip::Skip;
 const BLOCK_SIZE_MAX: u64 = 1 << 16;
 
 /// One engine that does not take every step by itself.
+///
+/// Each event of a large fleet finds its engine outside the processor's first caches. So the fields
+/// are in this order, with those together that an event reads, and those last that few need.
 #[derive(Debug)]
+#[repr(C)]
 pub struct FastEngine {
-    scheduler: Scheduler<ExtentCache>,
-    cost: StepCost,
+    due: Option<Due>,
+    /// When outputs were last taken in.
+    last_update: Time,
     carry: Carry,
     /// The same of the steps' decodes.
     decode_carry: Carry,
-    prices: Prices,
-    /// The batch that runs, if `due` is the end of a step.
-    running: FastBatch,
-    /// With async scheduling: the batch that runs next. Empty if there is none.
-    queued: FastBatch,
-    /// What is decided of the one that is being scheduled: empty but then.
-    decided: Batch,
-    lock: LockStep,
+    stuck: Option<Box<Stuck>>,
+    /// The last of the running list, if its prompt is part-way.
+    partial: Option<Slot>,
     /// Whether lock step says how far those that decode are; else the scheduler does.
     locked: bool,
     /// Something came up that does not go in lock step.
     tangled: bool,
+    /// The batch that runs, if `due` is the end of a step.
+    running: FastBatch,
+    /// With async scheduling: the batch that runs next. Empty if there is none.
+    queued: FastBatch,
     /// Requests that decode from the next scheduling on.
     joining: Vec<Slot>,
-    /// Members that are labelled before somebody else: empty but then.
-    others: Vec<Slot>,
     /// Requests that the batch in flight ends.
     ending: Vec<Slot>,
-    /// How many had joined those in lock step before these ends were foreseen.
-    joined_before: u64,
     /// Requests that were aborted in the running step.
     aborts: Vec<Abort>,
-    /// The last of the running list, if its prompt is part-way.
-    partial: Option<Slot>,
+    lock: LockStep,
+    /// What is decided of the batch that is being scheduled: empty but then.
+    decided: Batch,
+    /// Times between tokens, and tokens of steps, that `metrics` does not know yet.
+    latency: Counted,
+    tokens: Counted,
+    scheduler: Scheduler<ExtentCache>,
+    cost: StepCost,
+    prices: Prices,
     /// The steps that follow the running one and are not taken one by one.
     skip: Option<Skip>,
     /// Steps that were taken and not told.
     runs: Vec<(StepRun, usize)>,
     /// The blocks held in them; a run's end where its number says.
     levels: Vec<Level>,
+    /// How many had joined those in lock step before the present ends were foreseen.
+    joined_before: u64,
+    outputs: Vec<Output>,
     /// Room for the steps of a cycle in which blocks are taken.
     cycle: Vec<(u64, u64)>,
+    /// Members that are labelled before somebody else: empty but then.
+    others: Vec<Slot>,
     /// Room for the rows of a batch that leaves lock step: empty but then.
     rows: Vec<Row>,
-    outputs: Vec<Output>,
-    /// When outputs were last taken in.
-    last_update: Time,
-    due: Option<Due>,
-    stuck: Option<Box<Stuck>>,
     metrics: EngineMetrics,
 }
 
@@ -141,6 +150,8 @@ impl FastEngine {
             cost,
             carry: Carry::default(),
             decode_carry: Carry::default(),
+            latency: Counted::default(),
+            tokens: Counted::default(),
             running: FastBatch::default(),
             queued: FastBatch::default(),
             decided: Batch::default(),
@@ -347,7 +358,8 @@ impl Rank for FastEngine {
         if decoded > 0 {
             let gap = now - self.last_update;
             let sum = u128::from(gap.0) * u128::from(decoded);
-            self.metrics.inter_token_latency.add_all(gap.0, decoded, sum);
+            let buckets = &mut self.metrics.inter_token_latency;
+            self.latency.add_all(buckets, gap.0, decoded, sum);
             iteration_tokens += decoded;
         }
         self.end_members(self.running.tick, effects);
@@ -360,7 +372,13 @@ impl Rank for FastEngine {
         self.last_update = now;
         self.running.clear();
         self.metrics.steps += 1;
-        self.metrics.iteration_tokens.add(iteration_tokens);
+        let buckets = &mut self.metrics.iteration_tokens;
+        if iteration_tokens == decoded {
+            self.tokens.add_all(buckets, decoded, 1, u128::from(decoded));
+        } else {
+            // A prompt is among them: the next step is elsewhere again.
+            buckets.add(iteration_tokens);
+        }
         self.due = self.has_work().then_some(Due::StepStarts(now));
     }
 
@@ -458,12 +476,15 @@ impl Engine for FastEngine {
 
     fn metrics(&self) -> EngineMetrics {
         let kv = self.scheduler.kv();
+        let mut metrics = self.metrics.clone();
+        self.latency.add_to(&mut metrics.inter_token_latency);
+        self.tokens.add_to(&mut metrics.iteration_tokens);
         EngineMetrics {
             num_requests_running: self.scheduler.running() as u64,
             num_requests_waiting: self.scheduler.waiting() as u64,
             kv_cache_usage_perc: kv.used_blocks().as_f64() / kv.blocks().as_f64().max(1.0),
             evicted_blocks: kv.evicted_total(),
-            ..self.metrics.clone()
+            ..metrics
         }
     }
 }

@@ -58,6 +58,13 @@ impl Buckets {
         self.bounds.get(bucket.place).copied()
     }
 
+    /// The least and the greatest sample of the bucket of this one.
+    #[must_use]
+    pub fn around(&self, sample: u64) -> (u64, u64) {
+        let Nearby { least, most, .. } = self.bucket(sample);
+        (least, most)
+    }
+
     fn bucket(&self, sample: u64) -> Nearby {
         let digits = u64::BITS - sample.leading_zeros();
         let mut place = usize::from(self.by_digits[digits as usize]);

@@ -1,5 +1,7 @@
 //! Scheduling in lock step, and the ways into it and out of it.
 
+use std::collections::hash_map::Entry;
+
 use crate::engine::batch::{Row, RowKind, Slot};
 use crate::engine::cache::BlockCache;
 use crate::engine::extents::ExtentCache;
@@ -155,23 +157,29 @@ impl FastEngine {
         if own.clone().any(|segment| writers.contains_key(&segment)) {
             return false;
         }
-        writers.extend(own.map(|segment| (segment, slot)));
+        for segment in own {
+            writers.insert(segment, slot);
+        }
         true
     }
 
     /// Whether a member writes what is still to be prefilled of a request.
     fn is_written(&self, slot: Slot) -> bool {
+        if self.lock.writers.is_empty() {
+            return false;
+        }
         let state = self.scheduler.state(slot);
         let mut left = state.segments_upto(state.known(), self.scheduler.config().block_size);
-        !self.lock.writers.is_empty()
-            && left.any(|segment| self.lock.writers.contains_key(&segment))
+        left.any(|segment| self.lock.writers.contains_key(&segment))
     }
 
     pub(super) fn forget_writer(&mut self, slot: Slot) {
         let request = &self.scheduler.state(slot).request;
         for run in request.path.runs().iter().rev().take_while(|run| run.end > request.prompt) {
-            if self.lock.writers.get(&run.segment) == Some(&slot) {
-                self.lock.writers.remove(&run.segment);
+            if let Entry::Occupied(writer) = self.lock.writers.entry(run.segment)
+                && *writer.get() == slot
+            {
+                writer.remove();
             }
         }
     }

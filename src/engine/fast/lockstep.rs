@@ -82,28 +82,29 @@ impl Agenda {
     }
 }
 
-/// All members.
+/// All members. What every step needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct LockStep {
-    block_size: u64,
+    /// The number of the last scheduling.
+    pub(super) tick: u64,
+    count: u64,
+    offsets: i64,
+    within: u64,
+    within_offsets: i64,
+    /// Members by the remainder of their offset: those of one remainder take a block together.
+    phases: Box<[u32]>,
     /// What is left of a number after whole blocks, where blocks are a power of two.
     mask: Option<u64>,
     window: Option<Reach>,
-    /// The number of the last scheduling.
-    pub(super) tick: u64,
-    members: Vec<Member>,
-    count: u64,
-    offsets: i64,
-    /// Members by the remainder of their offset: those of one remainder take a block together.
-    phases: Vec<u32>,
-    within: u64,
-    within_offsets: i64,
     finishing: Agenda,
     /// When members outgrow the attention window, or begin another chunk.
     outgrowing: Agenda,
+    members: Vec<Member>,
     /// The members that write segments, each of which later lookups may reach.
     pub(super) writers: FxHashMap<SegmentId, Slot>,
     joined: u64,
+    block_size: u64,
 }
 
 impl LockStep {
@@ -116,7 +117,7 @@ impl LockStep {
             members: Vec::new(),
             count: 0,
             offsets: 0,
-            phases: vec![0; block_size as usize],
+            phases: vec![0; block_size as usize].into_boxed_slice(),
             within: 0,
             within_offsets: 0,
             finishing: Agenda::new(),

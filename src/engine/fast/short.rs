@@ -61,13 +61,7 @@ impl FastEngine {
 
     /// Preempts until so many blocks are free. False if `slot`, which asks for them to have those
     /// of `upto` tokens, had to go itself.
-    fn make_room(
-        &mut self,
-        slot: Slot,
-        upto: u64,
-        missing: Blocks,
-        in_flight: bool,
-    ) -> bool {
+    fn make_room(&mut self, slot: Slot, upto: u64, missing: Blocks, in_flight: bool) -> bool {
         while missing > self.scheduler.kv.free_blocks() {
             let Some(&victim) = self.scheduler.running.last() else { return false };
             self.preempt(victim, in_flight);

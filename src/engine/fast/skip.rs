@@ -13,26 +13,27 @@ use super::lockstep::LockStep;
 
 /// Steps that follow the running one and do the same.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Skip {
     /// When the first of them starts.
     pub(super) at: Time,
     /// How many of them there are.
     pub(super) steps: u64,
-    /// Whether the last of them decides otherwise than the others.
-    pub(super) open: bool,
     pub(super) series: Series,
-    /// The decodes' part, if the steps also prefill.
-    pub(super) decode: Option<Series>,
     /// The tick of the first of them.
     pub(super) tick: u64,
     pub(super) members: u64,
     /// By how much the members' contexts grow a step, up to the window.
     pub(super) windowed: u64,
-    pub(super) chunk: Option<Chunk>,
     /// Blocks held in the step before those that were told.
     pub(super) used: u64,
     /// How many were told.
     pub(super) told: u64,
+    /// Whether the last of them decides otherwise than the others.
+    pub(super) open: bool,
+    pub(super) chunk: Option<Chunk>,
+    /// The decodes' part, if the steps also prefill.
+    pub(super) decode: Option<Series>,
 }
 
 /// A prompt of which each step prefills as much.
