@@ -129,12 +129,12 @@ impl FastBatch {
     }
 }
 
-/// A step's time.
+/// A step's time, and the blocks held in it.
 #[derive(Clone, Copy, Debug)]
 struct Price {
     ticks: Ticks,
     decode_ticks: Ticks,
-    summary: StepSummary,
+    used: Blocks,
 }
 
 impl FastEngine {
@@ -182,11 +182,15 @@ impl FastEngine {
         if self.running.is_empty() {
             return;
         }
-        let price = self.price();
-        effects.push(Effect::StepStarted(price.summary));
-        let end = now + price.summary.span;
+        let (price, summary) = self.price();
+        effects.push(Effect::StepStarted(summary));
         self.schedule_behind(effects);
-        if !self.skip_ahead(end, &price) {
+        self.go_on(now + summary.span, &price);
+    }
+
+    /// A step has started that lasts until `end`, and the one behind it is decided.
+    fn go_on(&mut self, end: Time, price: &Price) {
+        if !self.skip_ahead(end, price) {
             self.await_end(end, self.running.tick);
         }
     }
@@ -255,7 +259,7 @@ impl FastEngine {
         self.stuck.get_or_insert_with(stuck);
     }
 
-    fn price(&mut self) -> Price {
+    fn price(&mut self) -> (Price, StepSummary) {
         let used_blocks = self.scheduler.kv().used_blocks();
         let running = self.scheduler.running() as u64;
         let waiting = self.scheduler.waiting() as u64;
@@ -265,7 +269,7 @@ impl FastEngine {
             let ticks = self.prices.of_decodes(&self.cost, members, contexts);
             summary.span = self.carry.step(ticks);
             (summary.decode_span, summary.decode_seqs) = (summary.span, members);
-            return Price { ticks, decode_ticks: ticks, summary };
+            return (Price { ticks, decode_ticks: ticks, used: used_blocks }, summary);
         }
         let load = self.load();
         let ticks = self.prices.ticks(&self.cost, &load);
@@ -284,7 +288,7 @@ impl FastEngine {
                 ticks
             }
         };
-        Price { ticks, decode_ticks, summary }
+        (Price { ticks, decode_ticks, used: used_blocks }, summary)
     }
 
     /// Takes in what came out of one row; gives the tokens that count for the iteration.
@@ -432,8 +436,11 @@ impl Engine for FastEngine {
     }
 
     fn advance(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        if let Some(steps) = self.skip.as_ref().map(|skip| skip.steps) {
-            self.take_steps(steps);
+        if let Some(skip) = &self.skip {
+            if skip.shows {
+                return self.show_last(effects);
+            }
+            self.take_steps(skip.steps);
         }
         match self.due {
             Some(Due::StepStarts(_)) => {

@@ -6,7 +6,7 @@
 
 use crate::engine::batch::Slot;
 use crate::engine::request::{DecodeShare, Level};
-use crate::engine::step_time::Series;
+use crate::engine::step_time::{Series, Ticks};
 use crate::units::{Blocks, Time, Tokens};
 
 use super::lockstep::LockStep;
@@ -31,6 +31,8 @@ pub(super) struct Skip {
     pub(super) told: u64,
     /// Whether the last of them decides otherwise than the others.
     pub(super) open: bool,
+    /// Whether what the last of them decides is told, so that it is taken when it starts.
+    pub(super) shows: bool,
     pub(super) chunk: Option<Chunk>,
     /// The decodes' part, if the steps also prefill.
     pub(super) decode: Option<Series>,
@@ -77,6 +79,17 @@ impl Skip {
             return self.at;
         }
         self.at + self.series.sum(step)
+    }
+
+    /// The ticks of step number `step`, and those of its decodes.
+    pub(super) fn ticks(&self, step: u64) -> (Ticks, Ticks) {
+        let at = |series: &Series| Ticks(series.first.0 + u128::from(step) * series.slope.0);
+        let all = at(&self.series);
+        match (&self.chunk, &self.decode) {
+            (None, _) => (all, all),
+            (Some(_), None) => (all, Ticks::default()),
+            (Some(_), Some(decode)) => (all, at(decode)),
+        }
     }
 
     /// How many of them start before `now`.

@@ -5,10 +5,10 @@ use crate::engine::batch::{Row, Slot};
 use crate::engine::cache::BlockCache;
 use crate::engine::config::Policy;
 use crate::engine::ranks::Rank;
-use crate::engine::request::{Request, StepRun};
+use crate::engine::request::{Effect, Request, StepRun};
 use crate::engine::step_time::{Contexts, Reach, Series, Ticks};
 use crate::stats::Buckets;
-use crate::units::{Span, Time, Tokens};
+use crate::units::{Blocks, Span, Time, Tokens};
 
 use super::counted::Counted;
 use super::lockstep::NEVER;
@@ -39,13 +39,14 @@ impl FastEngine {
             at: end,
             steps,
             open,
+            shows: false,
             series,
             decode,
             tick,
             members: growth,
             windowed,
             chunk,
-            used: price.summary.used_blocks.0,
+            used: price.used.0,
             told: 0,
         });
         self.await_end(end + series.sum(steps), tick + steps - 1);
@@ -275,6 +276,24 @@ impl FastEngine {
     /// The first `steps` of the skipped steps have begun, the last of them runs: brings everything
     /// there.
     pub(super) fn take_steps(&mut self, steps: u64) {
+        let mut effects = Vec::new();
+        self.take_steps_telling(steps, &mut effects);
+        debug_assert!(effects.is_empty(), "a skip hides what somebody should see: {effects:?}");
+    }
+
+    /// The last of the skipped steps starts now: what it decides is told.
+    pub(super) fn show_last(&mut self, effects: &mut Vec<Effect>) {
+        let Some(steps) = self.skip.as_ref().map(|skip| skip.steps) else { return };
+        self.tell_steps(steps);
+        let Some(skip) = &self.skip else { return };
+        let (ticks, decode_ticks) = skip.ticks(steps - 1);
+        let price = Price { ticks, decode_ticks, used: Blocks(skip.used) };
+        let end = skip.start(steps);
+        self.take_steps_telling(steps, effects);
+        self.go_on(end, &price);
+    }
+
+    fn take_steps_telling(&mut self, steps: u64, effects: &mut Vec<Effect>) {
         self.tell_steps(steps);
         let Some(skip) = &self.skip else { return };
         if steps == 0 {
@@ -309,7 +328,7 @@ impl FastEngine {
             self.decide_equally(times, (members, windowed), chunk);
         }
         if otherwise {
-            self.decide_otherwise();
+            self.decide_otherwise(effects);
         }
     }
 
@@ -337,12 +356,10 @@ impl FastEngine {
     }
 
     /// The last step of an open skip has begun, and decided what follows it.
-    fn decide_otherwise(&mut self) {
+    fn decide_otherwise(&mut self, effects: &mut Vec<Effect>) {
         std::mem::swap(&mut self.running, &mut self.queued);
         self.queued.clear();
-        let mut effects = Vec::new();
-        self.schedule(true, &mut effects);
-        debug_assert!(effects.is_empty(), "a skip hides what somebody should see: {effects:?}");
+        self.schedule(true, effects);
     }
 
     /// Tells of the first `steps` of the skipped steps, as the queue is now.
@@ -378,7 +395,11 @@ impl FastEngine {
             return;
         }
         if self.looks_at_queue() && self.comes_first(request) {
-            self.end_skip(now, begun);
+            if begun < steps && self.scheduler.config().async_scheduling {
+                self.show_next(begun);
+            } else {
+                self.end_skip(now, begun);
+            }
             return;
         }
         self.tell_steps(begun);
@@ -394,6 +415,15 @@ impl FastEngine {
                 self.await_end(end, tick);
             }
         }
+    }
+
+    /// The step behind those that have begun is decided already, and the last that is skipped: it
+    /// may admit somebody to the one behind it.
+    fn show_next(&mut self, begun: u64) {
+        self.tell_steps(begun);
+        let Some(skip) = &mut self.skip else { return };
+        (skip.steps, skip.open, skip.shows) = (begun + 1, true, true);
+        self.due = Some(Due::StepStarts(skip.start(begun)));
     }
 
     /// A skip ends with the steps that have begun.
