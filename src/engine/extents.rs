@@ -25,22 +25,23 @@ mod store;
 
 use store::{Extent, NONE, Store};
 
-/// The blocks of one engine.
+/// The blocks of one engine. What every step needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct ExtentCache {
-    block_size: u64,
-    /// The binary digits of the block size, if it is a power of two: shifts divide faster.
-    shift: Option<u32>,
-    caching: bool,
-    /// Blocks that there are, if they are limited.
-    limit: Option<u64>,
     /// Blocks that were handed out before.
     created: u64,
     /// Of these, free and without content.
     blank: u64,
-    store: Store,
+    /// Blocks that there are, if they are limited.
+    limit: Option<u64>,
     evicted: u64,
+    store: Store,
     released: u64,
+    block_size: u64,
+    /// The binary digits of the block size, if it is a power of two: shifts divide faster.
+    shift: Option<u32>,
+    caching: bool,
     marks: u64,
 }
 
@@ -72,6 +73,18 @@ struct Part {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hits {
     blocks: u32,
+    /// The run that holds the last of them, and its segment's last extent.
+    run: u32,
+    top: u32,
+}
+
+impl Hits {
+    /// The runs that may hold some of them, the last one first.
+    #[inline]
+    fn runs(&self) -> impl Iterator<Item = usize> + use<> {
+        let runs = if self.blocks == 0 { 0 } else { self.run as usize + 1 };
+        (0..runs).rev()
+    }
 }
 
 impl ExtentCache {
@@ -111,13 +124,13 @@ impl ExtentCache {
     /// Calls `visit` with the oldest extent of every hit, from the last block to the first, and
     /// with the part of it that is hit.
     fn for_each_hit(&self, path: &Path, hits: Hits, mut visit: impl FnMut(u32, u32, u32)) {
-        for run in (0..path.runs().len()).rev() {
+        for run in hits.runs() {
             let (from, end) = self.range(path, run);
             let to = end.min(hits.blocks);
             if from >= to {
                 continue;
             }
-            let mut at = self.store.oldest_with(path.runs()[run].segment, to - 1);
+            let mut at = self.last_hit(path, hits, run, to);
             loop {
                 let Extent { from: start, to: end, below, .. } = self.store[at];
                 visit(at, start.max(from), end.min(to));
@@ -129,17 +142,22 @@ impl ExtentCache {
         }
     }
 
+    /// The oldest extent of the last block that is hit in a run, before block `to`.
+    #[inline]
+    fn last_hit(&self, path: &Path, hits: Hits, run: usize, to: u32) -> u32 {
+        if run == hits.run as usize {
+            return self.store.oldest_below(hits.top, to - 1);
+        }
+        self.store.oldest_with(path.runs()[run].segment, to - 1)
+    }
+
     /// Whether blocks that are taken may evict some of the hits. A hit's last block goes first, and
     /// only if nobody holds it.
     #[must_use]
-    pub fn may_lose(&self, path: &Path, hits: Hits) -> bool {
+    pub fn may_lose(&self, hits: Hits) -> bool {
         let Some(last) = hits.blocks.checked_sub(1) else { return false };
-        let runs = path.runs();
-        let run = (0..runs.len()).find(|&run| self.range(path, run).1 > last);
-        run.is_some_and(|run| {
-            let at = self.store.oldest_with(runs[run].segment, last);
-            self.store[at].holders == 0
-        })
+        let at = self.store.oldest_below(hits.top, last);
+        self.store[at].holders == 0
     }
 
     /// Blocks that can be taken before one loses its cached content.
@@ -161,8 +179,10 @@ impl ExtentCache {
         let more = count - std::mem::take(&mut self.blank);
         let new = more.min(self.untouched());
         self.created += new;
-        self.store.evict(more - new);
-        self.evicted += more - new;
+        if more > new {
+            self.store.evict(more - new);
+            self.evicted += more - new;
+        }
     }
 
     /// A request holds blocks that were taken before, until it holds `blocks` in all.
@@ -275,7 +295,7 @@ impl BlockCache for ExtentCache {
             let Some(top) = self.store.top(runs[run].segment) else { continue };
             let to = self.store[top].to.min(end).min(limit);
             if to > from {
-                hits.blocks = to;
+                *hits = Hits { blocks: to, run: run as u32, top };
                 return;
             }
         }
@@ -297,14 +317,14 @@ impl BlockCache for ExtentCache {
 
     fn touch(&mut self, path: &Path, hits: &Hits, held: &mut Held) {
         debug_assert!(held.parts.is_empty() && held.blank == 0, "hits come first");
-        for run in (0..path.runs().len()).rev() {
+        for run in hits.runs() {
             let (from, end) = self.range(path, run);
             let to = end.min(hits.blocks);
             if from >= to {
                 continue;
             }
             let segment = path.runs()[run].segment;
-            let mut at = self.store.oldest_with(segment, to - 1);
+            let mut at = self.last_hit(path, *hits, run, to);
             if self.store[at].to > to {
                 self.store.cut(at, to);
             }

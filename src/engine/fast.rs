@@ -9,7 +9,7 @@
 //! requests write the same content), the engine takes the step request by request, by the
 //! reference's own scheduler, and goes back to lock step as soon as it can.
 
-use super::batch::{Batch, Output, Row, Slot};
+use super::batch::{Batch, Output, PrefixCounters, Row, Slot};
 use super::config::EngineConfig;
 use super::extents::ExtentCache;
 use super::metrics::EngineMetrics;
@@ -22,9 +22,10 @@ use super::step_time::{Carry, Series, StepCost, StepLoad, Ticks};
 use super::{Due, Engine, Gauges, Stuck, StuckCause};
 use crate::engine::cache::BlockCache;
 use crate::trace::lineage::Path;
-use crate::units::{Blocks, RequestId, Span, Time, Tokens};
+use crate::units::{Blocks, RequestId, Time, Tokens};
 
 mod abort;
+mod counted;
 mod locked;
 mod lockstep;
 mod lookup;
@@ -36,6 +37,7 @@ mod skipping;
 #[cfg(test)]
 pub(super) mod tests;
 
+use counted::Counted;
 use lockstep::LockStep;
 use prices::Prices;
 use skip::Skip;
@@ -44,52 +46,59 @@ use skip::Skip;
 const BLOCK_SIZE_MAX: u64 = 1 << 16;
 
 /// One engine that does not take every step by itself.
+///
+/// Each event of a large fleet finds its engine outside the processor's first caches. So the fields
+/// are in this order, with those together that an event reads, and those last that few need.
 #[derive(Debug)]
+#[repr(C)]
 pub struct FastEngine {
-    scheduler: Scheduler<ExtentCache>,
-    cost: StepCost,
+    due: Option<Due>,
+    /// When outputs were last taken in.
+    last_update: Time,
     carry: Carry,
     /// The same of the steps' decodes.
     decode_carry: Carry,
-    prices: Prices,
-    /// The batch that runs, if `due` is the end of a step.
-    running: Box<FastBatch>,
-    /// With async scheduling: the batch that runs next. Empty if there is none.
-    queued: Box<FastBatch>,
-    /// The one that is scheduled next; there is none while one is being scheduled.
-    spare: Option<Box<FastBatch>>,
-    lock: LockStep,
+    stuck: Option<Box<Stuck>>,
+    /// The last of the running list, if its prompt is part-way.
+    partial: Option<Slot>,
     /// Whether lock step says how far those that decode are; else the scheduler does.
     locked: bool,
     /// Something came up that does not go in lock step.
     tangled: bool,
+    /// The batch that runs, if `due` is the end of a step.
+    running: FastBatch,
+    /// With async scheduling: the batch that runs next. Empty if there is none.
+    queued: FastBatch,
     /// Requests that decode from the next scheduling on.
     joining: Vec<Slot>,
-    /// Members that are labelled before somebody else: empty but then.
-    others: Vec<Slot>,
     /// Requests that the batch in flight ends.
     ending: Vec<Slot>,
-    /// How many had joined those in lock step before these ends were foreseen.
-    joined_before: u64,
     /// Requests that were aborted in the running step.
     aborts: Vec<Abort>,
-    /// The last of the running list, if its prompt is part-way.
-    partial: Option<Slot>,
+    lock: LockStep,
+    /// What is decided of the batch that is being scheduled: empty but then.
+    decided: Batch,
+    /// Times between tokens, and tokens of steps, that `metrics` does not know yet.
+    latency: Counted,
+    tokens: Counted,
+    scheduler: Scheduler<ExtentCache>,
+    cost: StepCost,
+    prices: Prices,
     /// The steps that follow the running one and are not taken one by one.
     skip: Option<Skip>,
     /// Steps that were taken and not told.
     runs: Vec<(StepRun, usize)>,
     /// The blocks held in them; a run's end where its number says.
     levels: Vec<Level>,
+    /// How many had joined those in lock step before the present ends were foreseen.
+    joined_before: u64,
+    outputs: Vec<Output>,
     /// Room for the steps of a cycle in which blocks are taken.
     cycle: Vec<(u64, u64)>,
+    /// Members that are labelled before somebody else: empty but then.
+    others: Vec<Slot>,
     /// Room for the rows of a batch that leaves lock step: empty but then.
     rows: Vec<Row>,
-    outputs: Vec<Output>,
-    /// When outputs were last taken in.
-    last_update: Time,
-    due: Option<Due>,
-    stuck: Option<Stuck>,
     metrics: EngineMetrics,
 }
 
@@ -97,7 +106,7 @@ pub struct FastEngine {
 #[derive(Debug, Default)]
 struct FastBatch {
     /// The rows behind those in lock step.
-    batch: Batch,
+    rows: Vec<Row>,
     /// The number of its scheduling.
     tick: u64,
     /// Requests in lock step.
@@ -110,21 +119,22 @@ struct FastBatch {
 
 impl FastBatch {
     fn clear(&mut self) {
-        self.batch.clear();
+        self.rows.clear();
         (self.members, self.ghosts, self.contexts) = (0, 0, (0, 0));
     }
 
+    #[inline]
     fn is_empty(&self) -> bool {
-        self.members == 0 && self.batch.rows.is_empty()
+        self.members == 0 && self.rows.is_empty()
     }
 }
 
-/// A step's time.
+/// A step's time, and the blocks held in it.
 #[derive(Clone, Copy, Debug)]
 struct Price {
     ticks: Ticks,
     decode_ticks: Ticks,
-    summary: StepSummary,
+    used: Blocks,
 }
 
 impl FastEngine {
@@ -140,9 +150,11 @@ impl FastEngine {
             cost,
             carry: Carry::default(),
             decode_carry: Carry::default(),
-            running: Box::default(),
-            queued: Box::default(),
-            spare: Some(Box::default()),
+            latency: Counted::default(),
+            tokens: Counted::default(),
+            running: FastBatch::default(),
+            queued: FastBatch::default(),
+            decided: Batch::default(),
             locked: false,
             tangled: false,
             joining: Vec::new(),
@@ -170,23 +182,28 @@ impl FastEngine {
         if self.running.is_empty() {
             return;
         }
-        let price = self.price();
-        effects.push(Effect::StepStarted(price.summary));
-        let end = now + price.summary.span;
+        let (price, summary) = self.price();
+        effects.push(Effect::StepStarted(summary));
         self.schedule_behind(effects);
-        self.await_end(end, self.running.tick);
-        self.skip_ahead(end, &price);
+        self.go_on(now + summary.span, &price);
+    }
+
+    /// A step has started that lasts until `end`, and the one behind it is decided.
+    fn go_on(&mut self, end: Time, price: &Price) {
+        if !self.skip_ahead(end, price) {
+            self.await_end(end, self.running.tick);
+        }
     }
 
     /// Schedules the batch to run now, with nothing in flight.
     fn schedule_something(&mut self, effects: &mut Vec<Effect>) {
         loop {
-            self.schedule(false, effects);
+            let preempts = self.schedule(false, effects);
             if !self.running.is_empty() {
                 return;
             }
             // As in the plain engine: without a preemption nothing will ever change.
-            if self.running.batch.preempted.is_empty() {
+            if !preempts {
                 let cause = match self.scheduler.running() {
                     0 => StuckCause::Admission,
                     _ => StuckCause::Context,
@@ -199,60 +216,79 @@ impl FastEngine {
         }
     }
 
-    /// Decides the next step: the one to run now, or the one after the batch in flight.
-    fn schedule(&mut self, in_flight: bool, effects: &mut Vec<Effect>) {
-        let mut target = self.spare.take().unwrap_or_default();
-        target.clear();
+    /// Decides the next step: the one to run now, or the one after the batch in flight. Whether
+    /// anybody is preempted.
+    fn schedule(&mut self, in_flight: bool, effects: &mut Vec<Effect>) -> bool {
         self.lock.advance(1);
-        target.tick = self.lock.tick;
         if !self.locked {
             self.locked = self.can_lock(in_flight);
         }
-        if self.locked && !self.schedule_locked(in_flight, &mut target) {
+        if self.locked && !self.schedule_locked(in_flight) {
             self.unlock(in_flight);
         }
         if !self.locked {
-            self.scheduler.schedule(&mut target.batch);
+            self.scheduler.schedule(&mut self.decided);
         }
-        if !target.batch.is_quiet() {
-            self.metrics.count(&target.batch);
-            tell(&target.batch, effects);
-        }
-        if let Some((request, needed)) = target.batch.outgrown {
+        let preempts = !self.decided.is_quiet() && self.tell_decided(effects);
+        let batch = if in_flight { &mut self.queued } else { &mut self.running };
+        std::mem::swap(&mut batch.rows, &mut self.decided.rows);
+        debug_assert!(self.decided.rows.is_empty(), "a batch is scheduled in place of another");
+        // Nobody is in lock step where the scheduler decided alone.
+        (batch.tick, batch.ghosts) = (self.lock.tick, 0);
+        (batch.members, batch.contexts) = (self.lock.count(), self.lock.contexts());
+        preempts
+    }
+
+    /// Counts and tells what was decided, the rows apart. Whether anybody is preempted.
+    fn tell_decided(&mut self, effects: &mut Vec<Effect>) -> bool {
+        self.metrics.count(&self.decided);
+        tell(&self.decided, effects);
+        if let Some((request, needed)) = self.decided.outgrown.take() {
             self.give_up(request, StuckCause::Growth, needed);
         }
-        let place = if in_flight { &mut self.queued } else { &mut self.running };
-        self.spare = Some(std::mem::replace(place, target));
+        self.decided.counters = PrefixCounters::default();
+        let preempts = !self.decided.preempted.is_empty();
+        self.decided.preempted.clear();
+        preempts
     }
 
     fn give_up(&mut self, head: RequestId, cause: StuckCause, needed: Blocks) {
         let blocks = self.scheduler.config().usable_blocks();
         let (running, waiting) = (self.scheduler.running(), self.scheduler.waiting());
-        self.stuck.get_or_insert(Stuck { head, cause, needed, blocks, running, waiting });
+        let stuck = || Box::new(Stuck { head, cause, needed, blocks, running, waiting });
+        self.stuck.get_or_insert_with(stuck);
     }
 
-    fn price(&mut self) -> Price {
+    fn price(&mut self) -> (Price, StepSummary) {
+        let used_blocks = self.scheduler.kv().used_blocks();
+        let running = self.scheduler.running() as u64;
+        let waiting = self.scheduler.waiting() as u64;
+        let mut summary = StepSummary { used_blocks, running, waiting, ..StepSummary::default() };
+        let FastBatch { members, contexts, .. } = self.running;
+        if self.running.rows.is_empty() {
+            let ticks = self.prices.of_decodes(&self.cost, members, contexts);
+            summary.span = self.carry.step(ticks);
+            (summary.decode_span, summary.decode_seqs) = (summary.span, members);
+            return (Price { ticks, decode_ticks: ticks, used: used_blocks }, summary);
+        }
         let load = self.load();
         let ticks = self.prices.ticks(&self.cost, &load);
-        let span = self.carry.step(ticks);
-        let (decode_ticks, decode_span) = match (load.decode_seqs(), load.prefill_tokens()) {
-            (_, 0) => (ticks, span),
-            (0, _) => (Ticks::default(), Span::ZERO),
+        summary.span = self.carry.step(ticks);
+        summary.decode_seqs = load.decode_seqs();
+        summary.prefill_tokens = Tokens(load.prefill_tokens());
+        let decode_ticks = match (load.decode_seqs(), load.prefill_tokens()) {
+            (_, 0) => {
+                summary.decode_span = summary.span;
+                ticks
+            }
+            (0, _) => Ticks::default(),
             _ => {
                 let ticks = self.prices.decode_ticks(&self.cost, &load);
-                (ticks, self.decode_carry.step(ticks))
+                summary.decode_span = self.decode_carry.step(ticks);
+                ticks
             }
         };
-        let summary = StepSummary {
-            span,
-            decode_span,
-            decode_seqs: load.decode_seqs(),
-            prefill_tokens: Tokens(load.prefill_tokens()),
-            used_blocks: self.scheduler.kv().used_blocks(),
-            running: self.scheduler.running() as u64,
-            waiting: self.scheduler.waiting() as u64,
-        };
-        Price { ticks, decode_ticks, summary }
+        (Price { ticks, decode_ticks, used: used_blocks }, summary)
     }
 
     /// Takes in what came out of one row; gives the tokens that count for the iteration.
@@ -301,9 +337,9 @@ impl Rank for FastEngine {
 
     fn load(&self) -> StepLoad {
         let mut load = self.cost.empty_load();
-        let FastBatch { members, contexts: (context, windowed), .. } = *self.running;
+        let FastBatch { members, contexts: (context, windowed), .. } = self.running;
         load.add_decodes(members, context, windowed);
-        for row in &self.running.batch.rows {
+        for row in &self.running.rows {
             if row.decodes {
                 load.add_decode(row.computed_before.0 + 1);
             } else {
@@ -326,12 +362,13 @@ impl Rank for FastEngine {
         if decoded > 0 {
             let gap = now - self.last_update;
             let sum = u128::from(gap.0) * u128::from(decoded);
-            self.metrics.inter_token_latency.add_all(gap.0, decoded, sum);
+            let buckets = &mut self.metrics.inter_token_latency;
+            self.latency.add_all(buckets, gap.0, decoded, sum);
             iteration_tokens += decoded;
         }
         self.end_members(self.running.tick, effects);
-        for at in 0..self.running.batch.rows.len() {
-            let row = self.running.batch.rows[at];
+        for at in 0..self.running.rows.len() {
+            let row = self.running.rows[at];
             if row.emits {
                 iteration_tokens += self.end_row(now, &row, effects);
             }
@@ -339,7 +376,13 @@ impl Rank for FastEngine {
         self.last_update = now;
         self.running.clear();
         self.metrics.steps += 1;
-        self.metrics.iteration_tokens.add(iteration_tokens);
+        let buckets = &mut self.metrics.iteration_tokens;
+        if iteration_tokens == decoded {
+            self.tokens.add_all(buckets, decoded, 1, u128::from(decoded));
+        } else {
+            // A prompt is among them: the next step is elsewhere again.
+            buckets.add(iteration_tokens);
+        }
         self.due = self.has_work().then_some(Due::StepStarts(now));
     }
 
@@ -393,8 +436,11 @@ impl Engine for FastEngine {
     }
 
     fn advance(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        if let Some(steps) = self.skip.as_ref().map(|skip| skip.steps) {
-            self.take_steps(steps);
+        if let Some(skip) = &self.skip {
+            if skip.shows {
+                return self.show_last(effects);
+            }
+            self.take_steps(skip.steps);
         }
         match self.due {
             Some(Due::StepStarts(_)) => {
@@ -427,7 +473,7 @@ impl Engine for FastEngine {
     }
 
     fn stuck(&self) -> Option<Stuck> {
-        self.stuck
+        self.stuck.as_deref().copied()
     }
 
     fn gauges(&mut self, now: Time) -> Gauges {
@@ -437,12 +483,15 @@ impl Engine for FastEngine {
 
     fn metrics(&self) -> EngineMetrics {
         let kv = self.scheduler.kv();
+        let mut metrics = self.metrics.clone();
+        self.latency.add_to(&mut metrics.inter_token_latency);
+        self.tokens.add_to(&mut metrics.iteration_tokens);
         EngineMetrics {
             num_requests_running: self.scheduler.running() as u64,
             num_requests_waiting: self.scheduler.waiting() as u64,
             kv_cache_usage_perc: kv.used_blocks().as_f64() / kv.blocks().as_f64().max(1.0),
             evicted_blocks: kv.evicted_total(),
-            ..self.metrics.clone()
+            ..metrics
         }
     }
 }

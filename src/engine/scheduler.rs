@@ -77,16 +77,17 @@ impl<H> State<H> {
     }
 }
 
-/// The scheduler of one engine, with its KV cache.
+/// The scheduler of one engine, with its KV cache. What every step needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Scheduler<C: BlockCache = KvCache> {
+    pub(super) running: Vec<Slot>,
+    pub(super) waiting: VecDeque<Slot>,
     pub(super) config: EngineConfig,
     pub(super) kv: C,
     pub(super) table: Vec<Option<State<C::Held>>>,
-    pub(super) empty_slots: Vec<Slot>,
-    pub(super) waiting: VecDeque<Slot>,
-    pub(super) running: Vec<Slot>,
     pub(super) arrivals: u64,
+    pub(super) empty_slots: Vec<Slot>,
     pub(super) blocked: Option<Blocked>,
     pub(super) hits: C::Hits,
     /// What requests that ended have held: empty, and its memory is used again.
@@ -408,13 +409,18 @@ impl<C: BlockCache> Scheduler<C> {
     /// The gates of an admission: the whole present length, if asked for, and this step's tokens.
     fn fits(&mut self, slot: Slot, hits: &C::Hits, upto: u64, limit: u64, budget: u64) -> bool {
         let block_size = self.config.block_size;
-        let path = &self.state(slot).request.path;
-        let mut reserved = self.kv.count_free(path, hits) + self.config.window_blocks;
+        let mut reserved = self.config.window_blocks;
         if !self.running.is_empty() {
             reserved += self.config.watermark_blocks();
         }
         let free = self.kv.free_blocks();
         let hit_blocks = C::hit_blocks(hits);
+        let state = self.state(slot);
+        if Tokens(state.known()).blocks_ceil(block_size) + reserved <= free {
+            // Even if all that is hit is free.
+            return true;
+        }
+        reserved += self.kv.count_free(&state.request.path, hits);
         let lacks = |tokens: u64| {
             let needed = Tokens(tokens).blocks_ceil(block_size);
             needed.saturating_sub(hit_blocks) + reserved > free

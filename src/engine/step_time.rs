@@ -28,6 +28,9 @@
 //! # Ok::<(), tonnage::diag::Error>(())
 //! ```
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use crate::config::geometry::ModelGeometry;
 use crate::config::gpus::GpuSpec;
 use crate::config::precision::{self, KvDtype, WeightPrecision};
@@ -167,9 +170,14 @@ pub struct Contexts {
     pub half_pairs_windowed: u64,
 }
 
-/// The step formula for one set-up, with everything that no step changes multiplied out.
+/// The step formula for one set-up, with everything that no step changes multiplied out. Engines
+/// share it, so that it stays close at hand however many there are.
 #[derive(Clone, Debug)]
-pub struct StepCost {
+pub struct StepCost(Arc<Terms>);
+
+/// What the formula is made of.
+#[derive(Clone, Debug)]
+pub struct Terms {
     /// All times in ms.
     weights_fixed: f64,
     /// Of one expert in every layer that has experts.
@@ -201,6 +209,15 @@ pub struct StepCost {
     floor: Floor,
     preset: &'static Preset,
     warnings: Vec<Warning>,
+}
+
+impl Deref for StepCost {
+    type Target = Terms;
+
+    #[inline]
+    fn deref(&self) -> &Terms {
+        &self.0
+    }
 }
 
 /// The share of each term that the data sheet alone explains.
@@ -256,7 +273,7 @@ impl StepCost {
         let all_reduces = if tp > 1 { ALL_REDUCES * layers } else { 0.0 };
         let moved = 2.0 * (gpus - 1.0) / gpus * hidden * HIDDEN_BYTES;
         let fixed_us = preset.layer_us * layers + preset.moe_layer_us * moe_layers;
-        let cost = Self {
+        let terms = Terms {
             weights_fixed: (common * other_bytes + head * HIDDEN_BYTES) / gpus / rates.weights,
             weights_expert: expert * weights.bytes() / expert_gpus / rates.experts,
             experts,
@@ -284,19 +301,21 @@ impl StepCost {
             preset,
             warnings: warnings(setup, peak.note),
         };
-        Ok(cost.with_context_ticks())
+        Ok(Self(Arc::new(terms)).with_factors_set(Factors::default()))
     }
 
-    fn with_context_ticks(mut self) -> Self {
-        let ticks = |ms: f64| Ticks::from_ms(self.factors.attention * ms).0 as u64;
-        self.contexts = ContextTicks {
-            kv_full: ticks(self.kv_full),
-            kv_windowed: ticks(self.kv_windowed),
-            kv_full_mixed: ticks(self.kv_mixed * self.kv_full),
-            kv_windowed_mixed: ticks(self.kv_mixed * self.kv_windowed),
-            attention_full: ticks(self.attention_full),
-            attention_windowed: ticks(self.attention_windowed),
+    fn with_factors_set(mut self, factors: Factors) -> Self {
+        let terms = Arc::make_mut(&mut self.0);
+        let ticks = |ms: f64| Ticks::from_ms(factors.attention * ms).0 as u64;
+        terms.contexts = ContextTicks {
+            kv_full: ticks(terms.kv_full),
+            kv_windowed: ticks(terms.kv_windowed),
+            kv_full_mixed: ticks(terms.kv_mixed * terms.kv_full),
+            kv_windowed_mixed: ticks(terms.kv_mixed * terms.kv_windowed),
+            attention_full: ticks(terms.attention_full),
+            attention_windowed: ticks(terms.attention_windowed),
         };
+        terms.factors = factors;
         self
     }
 
@@ -304,7 +323,7 @@ impl StepCost {
     ///
     /// # Errors
     /// A multiplier that is no number above zero, or with which steps would beat the data sheet.
-    pub fn with_factors(mut self, factors: Factors) -> Result<Self> {
+    pub fn with_factors(self, factors: Factors) -> Result<Self> {
         let bounds = [
             ("host", factors.host, 0.0),
             ("linear", factors.linear, self.floor.linear()),
@@ -317,20 +336,19 @@ impl StepCost {
                 return Err(Error::found(found, allowed).in_field(field));
             }
         }
-        self.factors = factors;
-        Ok(self.with_context_ticks())
+        Ok(self.with_factors_set(factors))
     }
 
     /// The same with all steps `by` times as long, but no term below what the data sheet allows.
     #[must_use]
-    pub fn scaled(mut self, by: f64) -> Self {
+    pub fn scaled(self, by: f64) -> Self {
         let Factors { host, linear, attention } = self.factors;
-        self.factors = Factors {
+        let factors = Factors {
             host: host * by,
             linear: (linear * by).max(self.floor.weights.max(self.floor.gemm).min(linear)),
             attention: (attention * by).max(self.floor.kv.max(self.floor.attention).min(attention)),
         };
-        self.with_context_ticks()
+        self.with_factors_set(factors)
     }
 
     /// A load to add to, which knows the model's attention window.

@@ -97,6 +97,13 @@ impl Buckets {
         self.counts.iter().enumerate().map(move |(place, count)| count + fresh(place))
     }
 
+    /// The least and the greatest sample of the bucket of this one.
+    #[must_use]
+    pub fn around(&self, sample: u64) -> (u64, u64) {
+        let Nearby { least, most, .. } = self.bounds.bucket(sample);
+        (least, most)
+    }
+
     /// Samples added.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -35,11 +35,8 @@ pub(super) struct Extent {
 
 /// All extents of a cache.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Store {
-    extents: Vec<Extent>,
-    unused: Vec<u32>,
-    /// The oldest copy of the last cached blocks, by segment.
-    tops: FxHashMap<SegmentId, u32>,
     /// The free list; an extent on it is handed out from its end to its start.
     front: u32,
     back: u32,
@@ -47,6 +44,10 @@ pub(super) struct Store {
     listed: u64,
     /// Different blocks in all extents.
     contents: u64,
+    extents: Vec<Extent>,
+    unused: Vec<u32>,
+    /// The oldest copy of the last cached blocks, by segment.
+    tops: FxHashMap<SegmentId, u32>,
     /// How often an extent was looked at.
     #[cfg(test)]
     looked_at: std::cell::Cell<u64>,
@@ -116,7 +117,13 @@ impl Store {
 
     /// The oldest copy of a cached block.
     pub(super) fn oldest_with(&self, segment: SegmentId, block: u32) -> u32 {
-        let mut at = self.tops[&segment];
+        self.oldest_below(self.tops[&segment], block)
+    }
+
+    /// The same, with the top of the segment at hand.
+    #[inline]
+    pub(super) fn oldest_below(&self, top: u32, block: u32) -> u32 {
+        let mut at = top;
         while self[at].from > block {
             at = self[at].below;
         }

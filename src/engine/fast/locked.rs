@@ -1,5 +1,7 @@
 //! Scheduling in lock step, and the ways into it and out of it.
 
+use std::collections::hash_map::Entry;
+
 use crate::engine::batch::{Row, RowKind, Slot};
 use crate::engine::cache::BlockCache;
 use crate::engine::extents::ExtentCache;
@@ -7,7 +9,7 @@ use crate::engine::request::Effect;
 use crate::trace::record::Finish;
 use crate::units::{Blocks, Tokens};
 
-use super::{BLOCK_SIZE_MAX, FastBatch, FastEngine};
+use super::{BLOCK_SIZE_MAX, FastEngine};
 
 impl FastEngine {
     /// Whether the scheduler's state can go on in lock step from this scheduling on.
@@ -42,7 +44,7 @@ impl FastEngine {
         }
         // Outputs of a request that was preempted meanwhile are taken in one by one.
         !in_flight
-            || self.running.batch.rows.iter().all(|row| {
+            || self.running.rows.iter().all(|row| {
                 !self.scheduler.is_there(row)
                     || ExtentCache::held_blocks(&self.scheduler.state(row.slot).blocks)
                         > Blocks::ZERO
@@ -62,7 +64,7 @@ impl FastEngine {
     }
 
     /// Decides a step in lock step. False, with nothing decided, if that does not go.
-    pub(super) fn schedule_locked(&mut self, in_flight: bool, target: &mut FastBatch) -> bool {
+    pub(super) fn schedule_locked(&mut self, in_flight: bool) -> bool {
         if self.tangled {
             return false;
         }
@@ -70,14 +72,7 @@ impl FastEngine {
             self.foresee_ends();
             self.note_joining();
         }
-        for at in 0..self.joining.len() {
-            if !self.join(self.joining[at], in_flight) {
-                return false;
-            }
-        }
-        let joined = !self.joining.is_empty();
-        self.joining.clear();
-        if joined && self.partial.is_some_and(|slot| self.is_written(slot)) {
+        if !self.joining.is_empty() && !self.join_all(in_flight) {
             return false;
         }
         let Some(budget) =
@@ -85,11 +80,14 @@ impl FastEngine {
         else {
             return false;
         };
-        self.serve_running(budget, in_flight, target)
+        self.serve_running(budget, in_flight)
     }
 
     /// Those that the batch in flight ends need no further step, if their end is foreseen.
     fn foresee_ends(&mut self) {
+        if self.lock.next_end() > self.running.tick {
+            return;
+        }
         self.lock.ending(self.running.tick, &mut self.ending);
         self.joined_before = self.lock.joined();
         for at in 0..self.ending.len() {
@@ -111,12 +109,23 @@ impl FastEngine {
 
     /// Those whose prompt the batch in flight completes decode from now on.
     fn note_joining(&mut self) {
-        for at in 0..self.running.batch.rows.len() {
-            let row = self.running.batch.rows[at];
+        for at in 0..self.running.rows.len() {
+            let row = self.running.rows[at];
             if row.emits && self.scheduler.is_there(&row) && !self.ends_in_flight(row.slot) {
                 self.joining.push(row.slot);
             }
         }
+    }
+
+    /// They decode from now on. False if one of them writes what another one does.
+    fn join_all(&mut self, in_flight: bool) -> bool {
+        for at in 0..self.joining.len() {
+            if !self.join(self.joining[at], in_flight) {
+                return false;
+            }
+        }
+        self.joining.clear();
+        self.partial.is_none_or(|slot| !self.is_written(slot))
     }
 
     /// A request decodes from now on. False if another one writes the same content.
@@ -148,32 +157,46 @@ impl FastEngine {
         if own.clone().any(|segment| writers.contains_key(&segment)) {
             return false;
         }
-        writers.extend(own.map(|segment| (segment, slot)));
+        for segment in own {
+            writers.insert(segment, slot);
+        }
         true
     }
 
     /// Whether a member writes what is still to be prefilled of a request.
     fn is_written(&self, slot: Slot) -> bool {
+        if self.lock.writers.is_empty() {
+            return false;
+        }
         let state = self.scheduler.state(slot);
         let mut left = state.segments_upto(state.known(), self.scheduler.config().block_size);
-        !self.lock.writers.is_empty()
-            && left.any(|segment| self.lock.writers.contains_key(&segment))
+        left.any(|segment| self.lock.writers.contains_key(&segment))
     }
 
     pub(super) fn forget_writer(&mut self, slot: Slot) {
         let request = &self.scheduler.state(slot).request;
         for run in request.path.runs().iter().rev().take_while(|run| run.end > request.prompt) {
-            if self.lock.writers.get(&run.segment) == Some(&slot) {
-                self.lock.writers.remove(&run.segment);
+            if let Entry::Occupied(writer) = self.lock.writers.entry(run.segment)
+                && *writer.get() == slot
+            {
+                writer.remove();
             }
         }
     }
 
     /// Serves the running list, then the queue. False, with nothing decided, if blocks are short
     /// and that does not go in lock step.
-    fn serve_running(&mut self, all: u64, in_flight: bool, target: &mut FastBatch) -> bool {
+    fn serve_running(&mut self, all: u64, in_flight: bool) -> bool {
         let mut budget = all;
         let members = self.lock.blocks_now();
+        if self.partial.is_none()
+            && self.scheduler.waiting.is_empty()
+            && Blocks(members) <= self.scheduler.kv.free_blocks()
+        {
+            // Most often: those in lock step go on, and that is all.
+            self.scheduler.kv.take(members);
+            return true;
+        }
         let chunk = self.partial.filter(|_| budget > 0).map(|slot| {
             let state = self.scheduler.state(slot);
             let tokens = (state.known() - state.computed).min(budget);
@@ -187,28 +210,26 @@ impl FastEngine {
         if Blocks(members) + needed > self.scheduler.kv.free_blocks() {
             let goes = self.can_serve_short();
             if goes {
-                self.serve_short(in_flight, target);
+                self.serve_short(in_flight);
             }
             return goes;
         }
         self.scheduler.kv.take(members);
-        target.members = self.lock.count();
-        target.contexts = self.lock.contexts();
         if let Some((slot, computed, tokens)) = chunk {
             self.scheduler.take_blocks(slot, computed + tokens);
-            target.batch.rows.push(self.scheduler.row(slot, tokens, RowKind::Running));
+            self.decided.rows.push(self.scheduler.row(slot, tokens, RowKind::Running));
             budget -= tokens;
         }
-        self.admit(&mut budget, target);
-        self.scheduler.commit(&mut target.batch);
-        if let Some((last, before)) = target.batch.rows.split_last() {
+        self.admit(&mut budget);
+        self.scheduler.commit(&mut self.decided);
+        if let Some((last, before)) = self.decided.rows.split_last() {
             self.partial = (!last.emits).then_some(last.slot);
             self.tangled |= before.iter().any(|row| !row.emits);
         }
         true
     }
 
-    fn admit(&mut self, budget: &mut u64, target: &mut FastBatch) {
+    fn admit(&mut self, budget: &mut u64) {
         let seqs = self.scheduler.config().max_num_seqs;
         while *budget > 0 && self.scheduler.running.len() < seqs {
             let Some(&slot) = self.scheduler.waiting.front() else { break };
@@ -216,7 +237,7 @@ impl FastEngine {
             if self.scheduler.is_still_blocked(slot, *budget) {
                 break;
             }
-            let Some(tokens) = self.scheduler.admit(slot, *budget, &mut target.batch) else {
+            let Some(tokens) = self.scheduler.admit(slot, *budget, &mut self.decided) else {
                 break;
             };
             self.scheduler.waiting.pop_front();
@@ -328,8 +349,8 @@ impl FastEngine {
         for at in 0..self.scheduler.running.len() {
             rows.extend(self.leave(self.scheduler.running[at], in_flight));
         }
-        rows.append(&mut self.running.batch.rows);
-        self.rows = std::mem::replace(&mut self.running.batch.rows, rows);
+        rows.append(&mut self.running.rows);
+        self.rows = std::mem::replace(&mut self.running.rows, rows);
         (self.running.members, self.running.ghosts) = (0, 0);
         (self.locked, self.tangled, self.partial) = (false, false, None);
         self.joining.clear();

@@ -36,31 +36,75 @@ pub(super) struct Member {
     active: bool,
 }
 
-/// Who waits for which tick: the tick, the order of joining, who.
-type Agenda = BinaryHeap<Reverse<(u64, u64, Slot)>>;
+/// What never comes.
+pub(super) const NEVER: u64 = u64::MAX;
 
-/// All members.
+/// Who waits for which tick: the tick, the order of joining, who.
 #[derive(Debug)]
+struct Agenda {
+    /// The first tick of them: it is asked for in every step.
+    first: u64,
+    waiting: BinaryHeap<Reverse<(u64, u64, Slot)>>,
+}
+
+impl Agenda {
+    fn new() -> Self {
+        Self { first: NEVER, waiting: BinaryHeap::new() }
+    }
+
+    fn push(&mut self, tick: u64, joined: u64, slot: Slot) {
+        self.first = self.first.min(tick);
+        self.waiting.push(Reverse((tick, joined, slot)));
+    }
+
+    /// The first of them, if it waits for this tick or for one before.
+    fn pop(&mut self, tick: u64) -> Option<(u64, Slot)> {
+        if self.first > tick {
+            return None;
+        }
+        let Reverse((tick, _, slot)) = self.waiting.pop()?;
+        self.look();
+        Some((tick, slot))
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.waiting.retain(|Reverse((_, _, other))| *other != slot);
+        self.look();
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.first = NEVER;
+    }
+
+    fn look(&mut self) {
+        self.first = self.waiting.peek().map_or(NEVER, |Reverse((tick, _, _))| *tick);
+    }
+}
+
+/// All members. What every step needs comes first.
+#[derive(Debug)]
+#[repr(C)]
 pub(super) struct LockStep {
-    block_size: u64,
+    /// The number of the last scheduling.
+    pub(super) tick: u64,
+    count: u64,
+    offsets: i64,
+    within: u64,
+    within_offsets: i64,
+    /// Members by the remainder of their offset: those of one remainder take a block together.
+    phases: Box<[u32]>,
     /// What is left of a number after whole blocks, where blocks are a power of two.
     mask: Option<u64>,
     window: Option<Reach>,
-    /// The number of the last scheduling.
-    pub(super) tick: u64,
-    members: Vec<Member>,
-    count: u64,
-    offsets: i64,
-    /// Members by the remainder of their offset: those of one remainder take a block together.
-    phases: Vec<u32>,
-    within: u64,
-    within_offsets: i64,
     finishing: Agenda,
     /// When members outgrow the attention window, or begin another chunk.
     outgrowing: Agenda,
+    members: Vec<Member>,
     /// The members that write segments, each of which later lookups may reach.
     pub(super) writers: FxHashMap<SegmentId, Slot>,
     joined: u64,
+    block_size: u64,
 }
 
 impl LockStep {
@@ -73,7 +117,7 @@ impl LockStep {
             members: Vec::new(),
             count: 0,
             offsets: 0,
-            phases: vec![0; block_size as usize],
+            phases: vec![0; block_size as usize].into_boxed_slice(),
             within: 0,
             within_offsets: 0,
             finishing: Agenda::new(),
@@ -119,16 +163,13 @@ impl LockStep {
     #[inline]
     pub(super) fn advance(&mut self, ticks: u64) {
         self.tick += ticks;
-        if self.next_outgrown().is_some_and(|tick| tick <= self.tick) {
+        if self.outgrowing.first <= self.tick {
             self.outgrow();
         }
     }
 
     fn outgrow(&mut self) {
-        while let Some(&Reverse((tick, _, slot))) = self.outgrowing.peek()
-            && tick <= self.tick
-        {
-            self.outgrowing.pop();
+        while let Some((tick, slot)) = self.outgrowing.pop(self.tick) {
             match self.window {
                 // Whoever is in the slot now may be somebody else.
                 Some(Reach::Sliding(window))
@@ -160,7 +201,7 @@ impl LockStep {
             member.seen -= chunk as i64;
             self.within_offsets -= chunk as i64;
             self.joined += 1;
-            self.outgrowing.push(Reverse((tick + chunk, self.joined, slot)));
+            self.outgrowing.push(tick + chunk, self.joined, slot);
         }
     }
 
@@ -197,12 +238,12 @@ impl LockStep {
         self.joined += 1;
         // One that ends with the outputs of the tick before ends by itself.
         if left > 0 {
-            self.finishing.push(Reverse((finish, self.joined, slot)));
+            self.finishing.push(finish, self.joined, slot);
         }
         if within {
             self.within += 1;
             self.within_offsets += first;
-            self.outgrowing.push(Reverse((self.tick + until - seen, self.joined, slot)));
+            self.outgrowing.push(self.tick + until - seen, self.joined, slot);
         }
     }
 
@@ -222,36 +263,27 @@ impl LockStep {
     /// Appends those that the outputs of `tick` end, in the order of the running list.
     #[inline]
     pub(super) fn ending(&mut self, tick: u64, ending: &mut Vec<Slot>) {
-        if self.next_end().is_some_and(|end| end <= tick) {
-            self.take_ending(tick, ending);
-        }
-    }
-
-    fn take_ending(&mut self, tick: u64, ending: &mut Vec<Slot>) {
-        while let Some(&Reverse((at, _, slot))) = self.finishing.peek()
-            && at <= tick
-        {
+        while let Some((at, slot)) = self.finishing.pop(tick) {
             debug_assert!(at == tick, "somebody should have ended before");
-            self.finishing.pop();
             ending.push(slot);
         }
     }
 
     /// A request that is no member any more will not come to its end.
     pub(super) fn forget_end(&mut self, slot: Slot) {
-        self.finishing.retain(|Reverse((_, _, other))| *other != slot);
+        self.finishing.remove(slot);
     }
 
-    /// The tick whose outputs end a member first.
+    /// The tick whose outputs end a member first, or [`NEVER`].
     #[inline]
-    pub(super) fn next_end(&self) -> Option<u64> {
-        self.finishing.peek().map(|Reverse((tick, _, _))| *tick)
+    pub(super) fn next_end(&self) -> u64 {
+        self.finishing.first
     }
 
-    /// The tick at which a member outgrows the window first.
+    /// The tick at which a member outgrows the window first, or [`NEVER`].
     #[inline]
-    pub(super) fn next_outgrown(&self) -> Option<u64> {
-        self.outgrowing.peek().map(|Reverse((tick, _, _))| *tick)
+    pub(super) fn next_outgrown(&self) -> u64 {
+        self.outgrowing.first
     }
 
     /// Tokens that a member has computed before this tick's scheduling.

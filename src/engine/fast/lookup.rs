@@ -18,7 +18,7 @@ impl FastEngine {
         let mut hits = Hits::default();
         self.scheduler.kv().lookup(path, limit, &mut hits);
         let found = ExtentCache::hit_blocks;
-        if self.may_have_lost(now, path, hits) || self.may_have_gained(path, found(&hits).0) {
+        if self.may_have_lost(now, hits) || self.may_have_gained(path, found(&hits).0) {
             self.catch_up(now);
             self.label_what_is_in(path);
             self.scheduler.kv().lookup(path, limit, &mut hits);
@@ -27,9 +27,9 @@ impl FastEngine {
     }
 
     /// Whether skipped steps have taken blocks that were hit.
-    fn may_have_lost(&self, now: Time, path: &Path, hits: Hits) -> bool {
+    fn may_have_lost(&self, now: Time, hits: Hits) -> bool {
         let Some(skip) = &self.skip else { return false };
-        self.scheduler.kv().may_lose(path, hits)
+        self.scheduler.kv().may_lose(hits)
             && self.blocks_at_most(skip.begun(now), skip.chunk.as_ref())
                 > self.scheduler.kv().free_without_content()
     }

@@ -46,8 +46,19 @@ impl Prices {
 
     /// The time that the same step would take without its prefill.
     pub(super) fn decode_ticks(&mut self, cost: &StepCost, load: &StepLoad) -> Ticks {
-        let seqs = load.decode_seqs();
-        let Contexts { decode, decode_windowed, .. } = load.contexts();
+        let contexts = (load.decode_context(), load.decode_context_windowed());
+        self.of_decodes(cost, load.decode_seqs(), contexts)
+    }
+
+    /// The time of a step in which so many decode, given the sums of their contexts and of what
+    /// windowed layers see of them.
+    #[inline]
+    pub(super) fn of_decodes(
+        &mut self,
+        cost: &StepCost,
+        seqs: u64,
+        (decode, decode_windowed): (u64, u64),
+    ) -> Ticks {
         let contexts = Contexts { decode, decode_windowed, ..Contexts::default() };
         let contexts = cost.context_ticks(false, &contexts);
         let fixed = self.decodes.get(seqs, || {
@@ -60,17 +71,23 @@ impl Prices {
 }
 
 impl Known {
+    #[inline]
     fn get(&mut self, seqs: u64, tell: impl FnOnce() -> Ticks) -> Ticks {
-        if seqs >= SEQS_MAX {
-            return tell();
+        match self.0.get(seqs as usize) {
+            Some(&ticks) if ticks != Ticks::default() => ticks,
+            _ => self.note(seqs, tell()),
         }
-        let at = seqs as usize;
-        if self.0.len() <= at {
-            self.0.resize(at + 1, Ticks::default());
+    }
+
+    #[cold]
+    fn note(&mut self, seqs: u64, ticks: Ticks) -> Ticks {
+        if seqs < SEQS_MAX {
+            let at = seqs as usize;
+            if self.0.len() <= at {
+                self.0.resize(at + 1, Ticks::default());
+            }
+            self.0[at] = ticks;
         }
-        if self.0[at] == Ticks::default() {
-            self.0[at] = tell();
-        }
-        self.0[at]
+        ticks
     }
 }

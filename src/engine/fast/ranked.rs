@@ -20,6 +20,7 @@ impl FastEngine {
             at,
             steps,
             open: false,
+            shows: false,
             series,
             decode: None,
             tick: self.running.tick + 1,

@@ -7,7 +7,7 @@ use crate::engine::config::Policy;
 use crate::engine::extents::ExtentCache;
 use crate::units::{Blocks, Tokens};
 
-use super::{FastBatch, FastEngine};
+use super::FastEngine;
 
 impl FastEngine {
     /// Whether such a step goes in lock step: those that lose their blocks must stand behind those
@@ -17,7 +17,7 @@ impl FastEngine {
     }
 
     /// Serves the running list one by one, as far as there are blocks. Nobody is admitted.
-    pub(super) fn serve_short(&mut self, in_flight: bool, target: &mut FastBatch) {
+    pub(super) fn serve_short(&mut self, in_flight: bool) {
         let block_size = self.scheduler.config().block_size;
         let mut position = 0;
         while let Some(&slot) = self.scheduler.running.get(position) {
@@ -25,24 +25,22 @@ impl FastEngine {
             if self.lock.is_member(slot) {
                 let computed = self.lock.computed(slot);
                 let missing = u64::from(computed.is_multiple_of(block_size));
-                if !self.make_room(slot, computed + 1, Blocks(missing), in_flight, target) {
+                if !self.make_room(slot, computed + 1, Blocks(missing), in_flight) {
                     break;
                 }
                 self.scheduler.kv.take(missing);
-            } else if self.partial == Some(slot) && !self.serve_partial(slot, in_flight, target) {
+            } else if self.partial == Some(slot) && !self.serve_partial(slot, in_flight) {
                 break;
             }
         }
-        target.members = self.lock.count();
-        target.contexts = self.lock.contexts();
-        self.scheduler.commit(&mut target.batch);
-        if let Some(last) = target.batch.rows.last() {
+        self.scheduler.commit(&mut self.decided);
+        if let Some(last) = self.decided.rows.last() {
             self.partial = (!last.emits).then_some(last.slot);
         }
     }
 
     /// Serves the prompt that is part-way, behind all members. False if it had to go.
-    fn serve_partial(&mut self, slot: Slot, in_flight: bool, target: &mut FastBatch) -> bool {
+    fn serve_partial(&mut self, slot: Slot, in_flight: bool) -> bool {
         let config = self.scheduler.config();
         let (block_size, all) = (config.block_size, config.max_num_batched_tokens.0);
         let state = self.scheduler.state(slot);
@@ -53,29 +51,22 @@ impl FastEngine {
         let upto = state.computed + tokens;
         let needed = Tokens(upto).blocks_ceil(block_size);
         let missing = needed.saturating_sub(ExtentCache::held_blocks(&state.blocks));
-        if !self.make_room(slot, upto, missing, in_flight, target) {
+        if !self.make_room(slot, upto, missing, in_flight) {
             return false;
         }
         self.scheduler.take_blocks(slot, upto);
-        target.batch.rows.push(self.scheduler.row(slot, tokens, RowKind::Running));
+        self.decided.rows.push(self.scheduler.row(slot, tokens, RowKind::Running));
         true
     }
 
     /// Preempts until so many blocks are free. False if `slot`, which asks for them to have those
     /// of `upto` tokens, had to go itself.
-    fn make_room(
-        &mut self,
-        slot: Slot,
-        upto: u64,
-        missing: Blocks,
-        in_flight: bool,
-        target: &mut FastBatch,
-    ) -> bool {
+    fn make_room(&mut self, slot: Slot, upto: u64, missing: Blocks, in_flight: bool) -> bool {
         while missing > self.scheduler.kv.free_blocks() {
             let Some(&victim) = self.scheduler.running.last() else { return false };
-            self.preempt(victim, in_flight, target);
+            self.preempt(victim, in_flight);
             if victim == slot {
-                self.scheduler.note_outgrown(slot, Tokens(upto), &mut target.batch);
+                self.scheduler.note_outgrown(slot, Tokens(upto), &mut self.decided);
                 return false;
             }
         }
@@ -84,10 +75,10 @@ impl FastEngine {
 
     /// The last of the running list loses its blocks. A token of it that is in flight is taken in
     /// by itself.
-    fn preempt(&mut self, slot: Slot, in_flight: bool, target: &mut FastBatch) {
+    fn preempt(&mut self, slot: Slot, in_flight: bool) {
         if let Some(row) = self.leave(slot, in_flight) {
             self.running.members -= 1;
-            self.running.batch.rows.insert(0, row);
+            self.running.rows.insert(0, row);
         }
         if self.lock.is_member(slot) {
             self.lock.remove(slot);
@@ -97,6 +88,6 @@ impl FastEngine {
         self.ending.retain(|&other| other != slot);
         self.partial = self.partial.filter(|&other| other != slot);
         self.scheduler.running.pop();
-        self.scheduler.preempt(slot, &mut target.batch);
+        self.scheduler.preempt(slot, &mut self.decided);
     }
 }

@@ -5,34 +5,37 @@
 //! between is settled as far as steps have begun.
 
 use crate::engine::batch::Slot;
-use crate::engine::request::{DecodeShare, Level, StepRun};
-use crate::engine::step_time::Series;
+use crate::engine::request::{DecodeShare, Level};
+use crate::engine::step_time::{Series, Ticks};
 use crate::units::{Blocks, Time, Tokens};
 
 use super::lockstep::LockStep;
 
 /// Steps that follow the running one and do the same.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Skip {
     /// When the first of them starts.
     pub(super) at: Time,
     /// How many of them there are.
     pub(super) steps: u64,
-    /// Whether the last of them decides otherwise than the others.
-    pub(super) open: bool,
     pub(super) series: Series,
-    /// The decodes' part, if the steps also prefill.
-    pub(super) decode: Option<Series>,
     /// The tick of the first of them.
     pub(super) tick: u64,
     pub(super) members: u64,
     /// By how much the members' contexts grow a step, up to the window.
     pub(super) windowed: u64,
-    pub(super) chunk: Option<Chunk>,
     /// Blocks held in the step before those that were told.
     pub(super) used: u64,
     /// How many were told.
     pub(super) told: u64,
+    /// Whether the last of them decides otherwise than the others.
+    pub(super) open: bool,
+    /// Whether what the last of them decides is told, so that it is taken when it starts.
+    pub(super) shows: bool,
+    pub(super) chunk: Option<Chunk>,
+    /// The decodes' part, if the steps also prefill.
+    pub(super) decode: Option<Series>,
 }
 
 /// A prompt of which each step prefills as much.
@@ -72,7 +75,21 @@ impl Chunk {
 impl Skip {
     /// When step number `step` of them starts.
     pub(super) fn start(&self, step: u64) -> Time {
+        if step == 0 {
+            return self.at;
+        }
         self.at + self.series.sum(step)
+    }
+
+    /// The ticks of step number `step`, and those of its decodes.
+    pub(super) fn ticks(&self, step: u64) -> (Ticks, Ticks) {
+        let at = |series: &Series| Ticks(series.first.0 + u128::from(step) * series.slope.0);
+        let all = at(&self.series);
+        match (&self.chunk, &self.decode) {
+            (None, _) => (all, all),
+            (Some(_), None) => (all, Ticks::default()),
+            (Some(_), Some(decode)) => (all, at(decode)),
+        }
     }
 
     /// How many of them start before `now`.
@@ -80,7 +97,16 @@ impl Skip {
         self.series.begun(now.saturating_since(self.at), self.steps)
     }
 
-    /// Tells of all steps before number `upto`, and appends how many blocks they hold.
+    /// The decodes' part of the steps from number `first` on.
+    pub(super) fn decode_share(&self, first: u64) -> DecodeShare {
+        match (&self.chunk, &self.decode) {
+            (None, _) => DecodeShare::All,
+            (Some(_), None) => DecodeShare::None,
+            (Some(_), Some(decode)) => DecodeShare::Part(decode.skip(first)),
+        }
+    }
+
+    /// All steps before number `upto` are told: appends how many blocks they hold.
     pub(super) fn tell(
         &mut self,
         upto: u64,
@@ -88,11 +114,8 @@ impl Skip {
         block_size: u64,
         cycle: &mut Vec<(u64, u64)>,
         levels: &mut Vec<Level>,
-    ) -> Option<StepRun> {
+    ) {
         let first = self.told;
-        if first >= upto {
-            return None;
-        }
         match self.chunk {
             Some(chunk) => {
                 let members = lock.blocks_from(self.tick + first);
@@ -107,19 +130,6 @@ impl Skip {
             None => self.tell_decodes(upto - first, lock, cycle, levels),
         }
         self.told = upto;
-        Some(StepRun {
-            at: self.start(first),
-            steps: upto - first,
-            series: self.series.skip(first),
-            decode: match (&self.chunk, &self.decode) {
-                (None, _) => DecodeShare::All,
-                (Some(_), None) => DecodeShare::None,
-                (Some(_), Some(decode)) => DecodeShare::Part(decode.skip(first)),
-            },
-            decode_seqs: self.members,
-            prefill_tokens: Tokens(self.chunk.map_or(0, |chunk| chunk.tokens)),
-            ..StepRun::default()
-        })
     }
 
     /// Appends the blocks held in the next `steps` steps, in which only decodes take any. `cycle`

@@ -5,21 +5,24 @@ use crate::engine::batch::{Row, Slot};
 use crate::engine::cache::BlockCache;
 use crate::engine::config::Policy;
 use crate::engine::ranks::Rank;
-use crate::engine::request::{Request, StepRun};
+use crate::engine::request::{Effect, Request, StepRun};
 use crate::engine::step_time::{Contexts, Reach, Series, Ticks};
 use crate::stats::Buckets;
-use crate::units::{Span, Time};
+use crate::units::{Blocks, Span, Time, Tokens};
 
+use super::counted::Counted;
+use super::lockstep::NEVER;
 use super::skip::{Chunk, Skip};
 use super::{FastEngine, Price};
 
 impl FastEngine {
-    /// Looks how many steps after the one that runs will do the same, and skips to the last.
-    pub(super) fn skip_ahead(&mut self, end: Time, price: &Price) {
+    /// Looks how many steps after the one that runs will do the same, and skips to the last. False
+    /// if none will.
+    pub(super) fn skip_ahead(&mut self, end: Time, price: &Price) -> bool {
         debug_assert!(self.skip.is_none(), "a skip begins in another");
-        let Some(chunk) = self.repeated_rows() else { return };
+        let Some(chunk) = self.repeated_rows() else { return false };
         let (growth, windowed) = self.lock.growth();
-        let Some((steps, open)) = self.equal_steps(chunk.as_ref()) else { return };
+        let Some((steps, open)) = self.equal_steps(chunk.as_ref()) else { return false };
         let slope = self.slope(chunk.as_ref(), growth, windowed);
         let mixed = chunk.is_some() && growth > 0;
         let decode = mixed.then(|| {
@@ -30,30 +33,32 @@ impl FastEngine {
             Series { rest: self.decode_carry, first, slope }
         });
         let first = Ticks(price.ticks.0 + slope.0);
-        let skip = Skip {
+        let series = Series { rest: self.carry, first, slope };
+        let tick = self.running.tick + 1;
+        self.skip = Some(Skip {
             at: end,
             steps,
             open,
-            series: Series { rest: self.carry, first, slope },
+            shows: false,
+            series,
             decode,
-            tick: self.running.tick + 1,
+            tick,
             members: growth,
             windowed,
             chunk,
-            used: price.summary.used_blocks.0,
+            used: price.used.0,
             told: 0,
-        };
-        self.skip = Some(skip);
-        self.await_end(skip.start(steps), skip.tick + steps - 1);
+        });
+        self.await_end(end + series.sum(steps), tick + steps - 1);
+        true
     }
 
     /// The step of this tick runs next, or already, until `end`. If nothing comes out of it that
     /// anybody could see, its end is taken in together with the start of the step behind it.
     pub(super) fn await_end(&mut self, end: Time, tick: u64) {
-        let rows = &self.running.batch.rows;
-        let shows = rows.iter().any(|row| row.emits)
+        let shows = self.lock.next_end() <= tick
             || !self.ending.is_empty()
-            || self.lock.next_end().is_some_and(|end| end <= tick);
+            || self.running.rows.iter().any(|row| row.emits);
         self.due = Some(if shows { Due::StepEnds(end) } else { Due::StepStarts(end) });
     }
 
@@ -63,11 +68,15 @@ impl FastEngine {
         if !self.locked || self.tangled || !self.joining.is_empty() || !self.ending.is_empty() {
             return None;
         }
+        let is_async = self.scheduler.config().async_scheduling;
+        if is_async && self.queued.members != self.running.members {
+            return None;
+        }
         if self.running.ghosts > 0 || self.may_admit() {
             return None;
         }
         let repeats = |row: &Row| !row.emits && !row.decodes && self.scheduler.is_there(row);
-        let chunk = match self.running.batch.rows.as_slice() {
+        let chunk = match self.running.rows.as_slice() {
             [] => None,
             [row] if repeats(row) => Some(Chunk {
                 slot: row.slot,
@@ -76,18 +85,15 @@ impl FastEngine {
             }),
             _ => return None,
         };
-        if self.scheduler.config().async_scheduling {
-            let same = match (self.queued.batch.rows.as_slice(), &chunk) {
+        if is_async {
+            let same = match (self.queued.rows.as_slice(), &chunk) {
                 ([], None) => true,
                 ([row], Some(chunk)) => repeats(row) && row.tokens.0 == chunk.tokens,
                 _ => false,
             };
             let (growth, windowed) = self.lock.growth();
             let (context, within) = self.running.contexts;
-            if !same
-                || self.queued.members != self.running.members
-                || self.queued.contexts != (context + growth, within + windowed)
-            {
+            if !same || self.queued.contexts != (context + growth, within + windowed) {
                 return None;
             }
         } else if chunk.is_none() && self.partial.is_some() {
@@ -107,7 +113,7 @@ impl FastEngine {
         let config = self.scheduler.config();
         let latest = if config.async_scheduling { &self.queued } else { &self.running };
         // A prompt that is part-way takes what is left of the budget.
-        let exhausted = latest.batch.rows.last().is_some_and(|row| !row.emits)
+        let exhausted = latest.rows.last().is_some_and(|row| !row.emits)
             || latest.members >= config.max_num_batched_tokens.0;
         !exhausted && self.scheduler.running.len() < config.max_num_seqs
     }
@@ -154,10 +160,11 @@ impl FastEngine {
     pub(super) fn equal_schedulings(&self, chunk: Option<&Chunk>) -> Option<u64> {
         let latest = self.lock.tick;
         let mut steps = u64::MAX;
-        if let Some(end) = self.lock.next_end() {
-            steps = steps.min(end.saturating_sub(latest));
+        let (end, outgrown) = (self.lock.next_end(), self.lock.next_outgrown());
+        if end != NEVER {
+            steps = end.saturating_sub(latest);
         }
-        if let Some(outgrown) = self.lock.next_outgrown() {
+        if outgrown != NEVER {
             steps = steps.min(outgrown.saturating_sub(latest + 1));
         }
         if let Some(chunk) = chunk {
@@ -269,9 +276,28 @@ impl FastEngine {
     /// The first `steps` of the skipped steps have begun, the last of them runs: brings everything
     /// there.
     pub(super) fn take_steps(&mut self, steps: u64) {
+        let mut effects = Vec::new();
+        self.take_steps_telling(steps, &mut effects);
+        debug_assert!(effects.is_empty(), "a skip hides what somebody should see: {effects:?}");
+    }
+
+    /// The last of the skipped steps starts now: what it decides is told.
+    pub(super) fn show_last(&mut self, effects: &mut Vec<Effect>) {
+        let Some(steps) = self.skip.as_ref().map(|skip| skip.steps) else { return };
         self.tell_steps(steps);
-        let Some(skip) = self.skip.take() else { return };
+        let Some(skip) = &self.skip else { return };
+        let (ticks, decode_ticks) = skip.ticks(steps - 1);
+        let price = Price { ticks, decode_ticks, used: Blocks(skip.used) };
+        let end = skip.start(steps);
+        self.take_steps_telling(steps, effects);
+        self.go_on(end, &price);
+    }
+
+    fn take_steps_telling(&mut self, steps: u64, effects: &mut Vec<Effect>) {
+        self.tell_steps(steps);
+        let Some(skip) = &self.skip else { return };
         if steps == 0 {
+            self.skip = None;
             return;
         }
         let members = skip.members;
@@ -279,39 +305,46 @@ impl FastEngine {
         let ended = skip.series.sum(steps - 1);
         // The step before them has ended, too.
         if members > 0 {
-            let latency = &mut self.metrics.inter_token_latency;
+            let latency = (&mut self.latency, &mut self.metrics.inter_token_latency);
             let gap = skip.at - self.last_update;
-            latency.add_all(gap.0, members, u128::from(gap.0) * u128::from(members));
-            add_steps(latency, &skip.series, steps - 1, ended, members);
+            latency.0.add_all(latency.1, gap.0, members, u128::from(gap.0) * u128::from(members));
+            if steps > 1 {
+                add_steps(latency, &skip.series, steps - 1, ended, members);
+            }
         }
         let tokens = u128::from(members) * u128::from(steps);
-        self.metrics.iteration_tokens.add_all(members, steps, tokens);
+        self.tokens.add_all(&mut self.metrics.iteration_tokens, members, steps, tokens);
         self.metrics.steps += steps;
         self.last_update = skip.at + ended;
         self.carry = skip.series.rest_after(steps);
         if let Some(decode) = &skip.decode {
             self.decode_carry = decode.rest_after(steps);
         }
-        if skip.open && steps == skip.steps {
-            self.decide_equally(&skip, steps - 1);
-            self.decide_otherwise();
-        } else {
-            self.decide_equally(&skip, steps);
+        let (windowed, chunk) = (skip.windowed, skip.chunk);
+        let otherwise = skip.open && steps == skip.steps;
+        self.skip = None;
+        let times = if otherwise { steps - 1 } else { steps };
+        if times > 0 {
+            self.decide_equally(times, (members, windowed), chunk);
+        }
+        if otherwise {
+            self.decide_otherwise(effects);
         }
     }
 
-    /// Schedules as many times what was scheduled before.
-    fn decide_equally(&mut self, skip: &Skip, times: u64) {
+    /// Schedules as many times what was scheduled before. From step to step contexts grow by so
+    /// much, all of them and up to the window.
+    fn decide_equally(&mut self, times: u64, growth: (u64, u64), chunk: Option<Chunk>) {
         self.scheduler.kv.take(self.lock.blocks_in(times));
         self.lock.advance(times);
         for batch in [&mut self.running, &mut self.queued] {
             batch.tick += times;
-            batch.contexts.0 += times * skip.members;
-            batch.contexts.1 += times * skip.windowed;
+            batch.contexts.0 += times * growth.0;
+            batch.contexts.1 += times * growth.1;
         }
-        if let Some(chunk) = &skip.chunk {
+        if let Some(chunk) = chunk {
             let tokens = times * chunk.tokens;
-            for row in self.running.batch.rows.iter_mut().chain(&mut self.queued.batch.rows) {
+            for row in self.running.rows.iter_mut().chain(&mut self.queued.rows) {
                 row.computed_before.0 += tokens;
             }
             let state = self.scheduler.state_mut(chunk.slot);
@@ -323,28 +356,32 @@ impl FastEngine {
     }
 
     /// The last step of an open skip has begun, and decided what follows it.
-    fn decide_otherwise(&mut self) {
+    fn decide_otherwise(&mut self, effects: &mut Vec<Effect>) {
         std::mem::swap(&mut self.running, &mut self.queued);
         self.queued.clear();
-        let mut effects = Vec::new();
-        self.schedule(true, &mut effects);
-        debug_assert!(effects.is_empty(), "a skip hides what somebody should see: {effects:?}");
+        self.schedule(true, effects);
     }
 
     /// Tells of the first `steps` of the skipped steps, as the queue is now.
     fn tell_steps(&mut self, steps: u64) {
         let Some(skip) = &mut self.skip else { return };
-        let block_size = self.scheduler.config().block_size;
-        if let Some(run) =
-            skip.tell(steps, &self.lock, block_size, &mut self.cycle, &mut self.levels)
-        {
-            let run = StepRun {
-                running: self.scheduler.running() as u64,
-                waiting: self.scheduler.waiting() as u64,
-                ..run
-            };
-            self.runs.push((run, self.levels.len()));
+        if skip.told >= steps {
+            return;
         }
+        let block_size = self.scheduler.config().block_size;
+        let first = skip.told;
+        skip.tell(steps, &self.lock, block_size, &mut self.cycle, &mut self.levels);
+        let run = StepRun {
+            at: skip.start(first),
+            steps: steps - first,
+            series: skip.series.skip(first),
+            decode: skip.decode_share(first),
+            decode_seqs: skip.members,
+            prefill_tokens: Tokens(skip.chunk.map_or(0, |chunk| chunk.tokens)),
+            running: self.scheduler.running() as u64,
+            waiting: self.scheduler.waiting() as u64,
+        };
+        self.runs.push((run, self.levels.len()));
     }
 
     /// A request is about to arrive: skipped steps are settled as far as they have begun, and end
@@ -358,7 +395,11 @@ impl FastEngine {
             return;
         }
         if self.looks_at_queue() && self.comes_first(request) {
-            self.end_skip(now, begun);
+            if begun < steps && self.scheduler.config().async_scheduling {
+                self.show_next(begun);
+            } else {
+                self.end_skip(now, begun);
+            }
             return;
         }
         self.tell_steps(begun);
@@ -374,6 +415,15 @@ impl FastEngine {
                 self.await_end(end, tick);
             }
         }
+    }
+
+    /// The step behind those that have begun is decided already, and the last that is skipped: it
+    /// may admit somebody to the one behind it.
+    fn show_next(&mut self, begun: u64) {
+        self.tell_steps(begun);
+        let Some(skip) = &mut self.skip else { return };
+        (skip.steps, skip.open, skip.shows) = (begun + 1, true, true);
+        self.due = Some(Due::StepStarts(skip.start(begun)));
     }
 
     /// A skip ends with the steps that have begun.
@@ -399,13 +449,19 @@ impl FastEngine {
 
 /// Adds the spans of the first `steps` steps of a series, which take `all` together, each as often
 /// as `weight`.
-fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, all: Span, weight: u64) {
+fn add_steps(
+    (counted, buckets): (&mut Counted, &mut Buckets),
+    series: &Series,
+    steps: u64,
+    all: Span,
+    weight: u64,
+) {
     let shortest = series.first.whole();
-    let bound = buckets.bound(shortest.0);
-    if bound.is_none_or(|bound| series.steps_within(Span(bound), steps) == steps) {
+    let most = counted.most_beside(buckets, shortest.0);
+    if most == u64::MAX || series.steps_within(Span(most), steps) == steps {
         // Nearly always: all of them are in one bucket.
         let sum = u128::from(all.0) * u128::from(weight);
-        buckets.add_all(shortest.0, steps * weight, sum);
+        counted.add_all(buckets, shortest.0, steps * weight, sum);
         return;
     }
     add_steps_by_bucket(buckets, *series, steps, weight);
