@@ -25,7 +25,6 @@ use crate::trace::lineage::Path;
 use crate::units::{Blocks, RequestId, Time, Tokens};
 
 mod abort;
-mod counted;
 mod locked;
 mod lockstep;
 mod lookup;
@@ -37,7 +36,6 @@ mod skipping;
 #[cfg(test)]
 pub(super) mod tests;
 
-use counted::Counted;
 use lockstep::LockStep;
 use prices::Prices;
 use skip::Skip;
@@ -78,9 +76,6 @@ pub struct FastEngine {
     lock: LockStep,
     /// What is decided of the batch that is being scheduled: empty but then.
     decided: Batch,
-    /// Times between tokens, and tokens of steps, that `metrics` does not know yet.
-    latency: Counted,
-    tokens: Counted,
     scheduler: Scheduler<ExtentCache>,
     cost: StepCost,
     prices: Prices,
@@ -150,8 +145,6 @@ impl FastEngine {
             cost,
             carry: Carry::default(),
             decode_carry: Carry::default(),
-            latency: Counted::default(),
-            tokens: Counted::default(),
             running: FastBatch::default(),
             queued: FastBatch::default(),
             decided: Batch::default(),
@@ -362,8 +355,7 @@ impl Rank for FastEngine {
         if decoded > 0 {
             let gap = now - self.last_update;
             let sum = u128::from(gap.0) * u128::from(decoded);
-            let buckets = &mut self.metrics.inter_token_latency;
-            self.latency.add_all(buckets, gap.0, decoded, sum);
+            self.metrics.inter_token_latency.add_all(gap.0, decoded, sum);
             iteration_tokens += decoded;
         }
         self.end_members(self.running.tick, effects);
@@ -378,10 +370,10 @@ impl Rank for FastEngine {
         self.metrics.steps += 1;
         let buckets = &mut self.metrics.iteration_tokens;
         if iteration_tokens == decoded {
-            self.tokens.add_all(buckets, decoded, 1, u128::from(decoded));
+            buckets.add(decoded);
         } else {
             // A prompt is among them: the next step is elsewhere again.
-            buckets.add(iteration_tokens);
+            buckets.add_apart(iteration_tokens);
         }
         self.due = self.has_work().then_some(Due::StepStarts(now));
     }
@@ -483,15 +475,12 @@ impl Engine for FastEngine {
 
     fn metrics(&self) -> EngineMetrics {
         let kv = self.scheduler.kv();
-        let mut metrics = self.metrics.clone();
-        self.latency.add_to(&mut metrics.inter_token_latency);
-        self.tokens.add_to(&mut metrics.iteration_tokens);
         EngineMetrics {
             num_requests_running: self.scheduler.running() as u64,
             num_requests_waiting: self.scheduler.waiting() as u64,
             kv_cache_usage_perc: kv.used_blocks().as_f64() / kv.blocks().as_f64().max(1.0),
             evicted_blocks: kv.evicted_total(),
-            ..metrics
+            ..self.metrics.clone()
         }
     }
 }

@@ -67,6 +67,12 @@ impl Buckets {
         self.sum += sum;
     }
 
+    /// Adds a sample that says nothing of where the next ones are.
+    pub fn add_apart(&mut self, sample: u64) {
+        self.counts[self.bounds.bucket(sample).place] += 1;
+        self.sum += u128::from(sample);
+    }
+
     /// The next samples are in the bucket of this one.
     fn turn_to(&mut self, sample: u64) {
         self.counts[self.last.place] += self.fresh;
@@ -95,13 +101,6 @@ impl Buckets {
     fn counts(&self) -> impl Iterator<Item = u64> + '_ {
         let fresh = |place| if place == self.last.place { self.fresh } else { 0 };
         self.counts.iter().enumerate().map(move |(place, count)| count + fresh(place))
-    }
-
-    /// The least and the greatest sample of the bucket of this one.
-    #[must_use]
-    pub fn around(&self, sample: u64) -> (u64, u64) {
-        let Nearby { least, most, .. } = self.bounds.bucket(sample);
-        (least, most)
     }
 
     /// Samples added.

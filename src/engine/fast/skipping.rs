@@ -10,7 +10,6 @@ use crate::engine::step_time::{Contexts, Reach, Series, Ticks};
 use crate::stats::Buckets;
 use crate::units::{Blocks, Span, Time, Tokens};
 
-use super::counted::Counted;
 use super::lockstep::NEVER;
 use super::skip::{Chunk, Skip};
 use super::{FastEngine, Price};
@@ -305,15 +304,15 @@ impl FastEngine {
         let ended = skip.series.sum(steps - 1);
         // The step before them has ended, too.
         if members > 0 {
-            let latency = (&mut self.latency, &mut self.metrics.inter_token_latency);
+            let latency = &mut self.metrics.inter_token_latency;
             let gap = skip.at - self.last_update;
-            latency.0.add_all(latency.1, gap.0, members, u128::from(gap.0) * u128::from(members));
+            latency.add_all(gap.0, members, u128::from(gap.0) * u128::from(members));
             if steps > 1 {
                 add_steps(latency, &skip.series, steps - 1, ended, members);
             }
         }
         let tokens = u128::from(members) * u128::from(steps);
-        self.tokens.add_all(&mut self.metrics.iteration_tokens, members, steps, tokens);
+        self.metrics.iteration_tokens.add_all(members, steps, tokens);
         self.metrics.steps += steps;
         self.last_update = skip.at + ended;
         self.carry = skip.series.rest_after(steps);
@@ -449,19 +448,13 @@ impl FastEngine {
 
 /// Adds the spans of the first `steps` steps of a series, which take `all` together, each as often
 /// as `weight`.
-fn add_steps(
-    (counted, buckets): (&mut Counted, &mut Buckets),
-    series: &Series,
-    steps: u64,
-    all: Span,
-    weight: u64,
-) {
+fn add_steps(buckets: &mut Buckets, series: &Series, steps: u64, all: Span, weight: u64) {
     let shortest = series.first.whole();
-    let most = counted.most_beside(buckets, shortest.0);
-    if most == u64::MAX || series.steps_within(Span(most), steps) == steps {
+    let bound = buckets.bound(shortest.0);
+    if bound.is_none_or(|bound| series.steps_within(Span(bound), steps) == steps) {
         // Nearly always: all of them are in one bucket.
         let sum = u128::from(all.0) * u128::from(weight);
-        counted.add_all(buckets, shortest.0, steps * weight, sum);
+        buckets.add_all(shortest.0, steps * weight, sum);
         return;
     }
     add_steps_by_bucket(buckets, *series, steps, weight);
