@@ -41,7 +41,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         self.satisfy(now, play, call, true);
         let (fit, path) = self.fit_and_continue(play, call);
         let state = &mut self.plays[play as usize];
-        let (plan, class) = (state.plan.calls[call as usize], *state.plan.class(call));
+        let (plan, class) = (state.plan.call(call), state.plan.class(call));
         let Some(pool) = self.homes.of(&class, &self.arrivals.names) else {
             let call = HomelessCall::new(&state.plan, call, &self.arrivals.names);
             self.fail(Failure::NoPool(call));
@@ -64,7 +64,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             }
             return;
         }
-        if class.lane == 0 {
+        if class.is_main {
             let context = fit.prompt + plan.output();
             let before = std::mem::replace(&mut state.context, context);
             self.live.change(now, before, context);
@@ -78,7 +78,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     /// The call's prompt as it is sent, and its whole context.
     fn fit_and_continue(&mut self, play: u32, call: u32) -> (Fit, Path) {
         let state = &mut self.plays[play as usize];
-        let plan = state.plan.calls[call as usize];
+        let plan = state.plan.call(call);
         let (base_fit, base_path) = match plan.base() {
             BasePlan::None => (Fit::default(), Path::default()),
             BasePlan::Call(base) => state.take_base(base),
@@ -180,7 +180,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         for then in plan.then(call).iter().filter(|then| then.on_dispatch() == on_dispatch) {
             let then = then.call();
             if Play::stops_waiting(&mut state.calls, plan, then) {
-                let at = now + plan.calls[then as usize].gap;
+                let at = now + plan.gap(then);
                 self.queue.push(at, Event::Dispatch { play, call: then });
             }
         }

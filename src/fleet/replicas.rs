@@ -31,7 +31,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         *stage = Stage::Waiting;
         self.burst.queued(now, *burst);
         let session = &self.plays[*play as usize].plan;
-        let (plan, class) = (&session.calls[record.call as usize], session.class(record.call));
+        let (plan, class) = (session.call(record.call), session.class(record.call));
         let handed_over = Request {
             id: request,
             path: path.clone(),

@@ -118,13 +118,13 @@ impl Play {
     /// Begins a session in this place.
     pub fn begin(&mut self, plan: Arc<SessionPlan>, number: u32, start: Start, now: Time) {
         self.calls.clear();
-        let turn = |&calls_left: &u32| TurnState { calls_left, ..TurnState::default() };
+        let turn = |turn| TurnState { calls_left: plan.turn_calls(turn), ..TurnState::default() };
         self.turns.clear();
-        self.turns.extend(plan.turn_calls.iter().map(turn));
+        self.turns.extend((0..plan.turns).map(turn));
         (self.number, self.session, self.pass) = (number, start.session, start.pass);
         (self.player, self.started, self.first, self.pin) = (start.player, now, None, start.pin);
         self.other_pins.clear();
-        self.calls_left = plan.calls.len() as u32;
+        self.calls_left = plan.len() as u32;
         self.context = Tokens::ZERO;
         (self.turns_total, self.turns_llm_total) = (Span::ZERO, Span::ZERO);
         self.plan = plan;
@@ -199,7 +199,7 @@ impl Play {
     /// A call is dispatched.
     pub fn dispatched(&mut self, now: Time, call: u32) {
         Self::state(&mut self.calls, &self.plan, call).dispatched = now;
-        let turn = self.plan.calls[call as usize].turn;
+        let turn = self.plan.turn(call);
         self.turns[turn as usize].started.get_or_insert(now);
         self.first.get_or_insert(now);
     }
@@ -220,7 +220,7 @@ impl Play {
 
     /// Keeps the context of a call for those that continue it.
     pub fn keep(&mut self, call: u32, fit: Fit, path: &Path) {
-        let left = self.plan.calls[call as usize].continued_by;
+        let left = self.plan.call(call).continued_by;
         if left == 0 {
             return;
         }
@@ -237,7 +237,7 @@ impl Play {
     pub fn ended(&mut self, now: Time, call: u32, failed: bool) {
         self.calls[call as usize].ended = now;
         self.calls_left -= 1;
-        let turn = self.plan.calls[call as usize].turn;
+        let turn = self.plan.turn(call);
         let turn = &mut self.turns[turn as usize];
         turn.calls_left -= 1;
         turn.failed |= failed;
@@ -245,7 +245,7 @@ impl Play {
 
     /// The record of the turn that `last` has ended, if it was its last call.
     pub fn turn_ended(&mut self, last: u32) -> Option<TurnRecord> {
-        let position = self.plan.calls[last as usize].turn;
+        let position = self.plan.turn(last);
         let turn = self.turns[position as usize];
         if turn.calls_left > 0 {
             return None;
@@ -276,7 +276,7 @@ impl Play {
             task: self.turns_total,
             task_llm: self.turns_llm_total,
             turns: self.turns.len() as u32,
-            calls: self.plan.calls.len() as u32,
+            calls: self.plan.len() as u32,
             failed: self.turns.iter().any(|turn| turn.failed),
             alone: None,
         }
@@ -286,7 +286,7 @@ impl Play {
     /// what a call waited for longest, to the start of the turn.
     fn tool_time(&self, last: u32, turn_started: Time) -> Span {
         let plan = &*self.plan;
-        let turn = plan.calls[last as usize].turn;
+        let turn = plan.turn(last);
         let mut tool = Span::ZERO;
         let mut call = last;
         while let Some(dispatched) = self.calls[call as usize].dispatched() {
@@ -304,7 +304,7 @@ impl Play {
                 break;
             };
             tool += dispatched.saturating_since(at.max(turn_started));
-            if plan.calls[before as usize].turn != turn {
+            if plan.turn(before) != turn {
                 break;
             }
             call = before;
