@@ -28,7 +28,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             self.fail(Failure::TooMuchContent);
             return;
         }
-        play.begin(Arc::clone(plan), self.played, start, started);
+        let open_loop = self.setup.open_loop;
+        play.begin(Arc::clone(plan), self.played, start, started, open_loop);
         self.played += 1;
         self.open_max = self.open_max.max(self.plays.len() - self.free_plays.len());
         for (call, wait) in plan.starts(self.setup.open_loop) {
@@ -91,8 +92,9 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         let rule = self.setup.on_overflow;
         let fit = overflow::fit_call(&plan, &base_fit, rule, max_model_len);
         let end = fit.prompt + plan.output();
-        let path = state.own.continued(&base_path, fit.kept, plan.goes_on(), end);
-        state.keep(call, fit, &path);
+        let (path, last) = state.own.continued(&base_path, fit.kept, plan.goes_on(), end);
+        let last = last.filter(|_| plan.nobody_goes_beyond);
+        state.keep(call, &fit, &path, plan.continued_by, last);
         (fit, path)
     }
 
@@ -175,11 +177,10 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         if self.setup.open_loop {
             return;
         }
-        let state = &mut self.plays[play as usize];
-        let plan = &*state.plan;
+        let Play { plan, calls, .. } = &mut self.plays[play as usize];
         for then in plan.then(call).iter().filter(|then| then.on_dispatch() == on_dispatch) {
             let then = then.call();
-            if Play::stops_waiting(&mut state.calls, plan, then) {
+            if calls.stops_waiting(plan, then) {
                 let at = now + plan.gap(then);
                 self.queue.push(at, Event::Dispatch { play, call: then });
             }

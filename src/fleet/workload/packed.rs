@@ -48,6 +48,7 @@ const WORDS_AT: Field = Field::new(0, 32);
 const EXPLICIT: Field = Field::new(32, 13);
 const OUTPUT: Field = Field::new(45, 16);
 const HAS_WORDS: Field = Field::new(61, 1);
+const GOES_BEYOND: Field = Field::new(62, 1);
 // The high half.
 const PROMPT: Field = Field::new(0, 26);
 /// Nothing, a call so far before, or a [context](BASE_CONTEXT).
@@ -184,7 +185,16 @@ impl Packed {
         let goes_on = goes_on.unwrap_or_else(|| part(GOES_ON.of(row.high), (prompt, output)));
         let continued_by = word(explicit::CONTINUED_BY);
         let continued_by = continued_by.unwrap_or(CONTINUED_BY.of(row.high) as u32);
-        CallPlan { gap: self.gap(call), kept, goes_on, prompt, output, base, continued_by }
+        CallPlan {
+            gap: self.gap(call),
+            kept,
+            goes_on,
+            prompt,
+            output,
+            base,
+            continued_by,
+            nobody_goes_beyond: GOES_BEYOND.of(row.low) == 0,
+        }
     }
 
     pub(super) fn after(&self, call: u32) -> Links<'_> {
@@ -386,6 +396,7 @@ impl Packer {
         let far = first.map(|first| u64::from(first - call));
         row.links(then, far, (THEN_FROM, THEN_LEN), explicit::THEN);
         let place = PLACES.iter().position(|place| *place == class.place);
+        row.row.low |= GOES_BEYOND.with((!plan.nobody_goes_beyond).into());
         row.row.high |= PLACE.with(place.expect("a place is one of these") as u64)
             | IS_LENGTH.with((class.finish == Finish::Length).into())
             | FAILED.with(class.failed.into());

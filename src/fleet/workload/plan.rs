@@ -130,6 +130,8 @@ pub struct CallPlan {
     pub(super) base: BasePlan,
     /// Calls that continue it.
     pub continued_by: u32,
+    /// Whether none of them keeps more of it than [up to where](Self::goes_on) most do.
+    pub nobody_goes_beyond: bool,
 }
 
 /// What most calls of a session have in common.

@@ -225,6 +225,7 @@ impl Planner {
             output: small(call.output_tokens.max(Tokens(1))),
             base,
             continued_by: 0,
+            nobody_goes_beyond: true,
         };
         (plan, class)
     }
@@ -259,6 +260,13 @@ impl Planner {
             if behind > *most {
                 *most = behind;
                 base.goes_on = kept;
+            }
+        }
+        for call in 0..self.drafts.len() {
+            let CallPlan { base, kept, .. } = self.drafts[call].plan;
+            if let BasePlan::Call(base) = base {
+                let base = &mut self.drafts[base as usize].plan;
+                base.nobody_goes_beyond &= kept <= base.goes_on;
             }
         }
     }
