@@ -69,6 +69,9 @@ pub struct Play {
 pub struct Calls {
     /// The number of the first one.
     first: u32,
+    /// The turn of the last one, and of all others up to this number.
+    turn: u32,
+    turn_until: u32,
     states: VecDeque<CallState>,
 }
 
@@ -116,13 +119,16 @@ impl Calls {
         let place = (call - self.first) as usize;
         while self.states.len() <= place {
             let number = self.first + self.states.len() as u32;
+            if number >= self.turn_until {
+                (self.turn, self.turn_until) = plan.turn_from(number);
+            }
             self.states.push_back(CallState {
                 dispatched: Time::MAX,
                 ended: Time::MAX,
                 tool: Span::ZERO,
                 waits: plan.after(number).len() as u32,
                 waited_for: plan.then(number).len() as u32,
-                turn: plan.turn(number),
+                turn: self.turn,
                 context: NOWHERE,
                 last: NO_SEGMENT,
             });
@@ -164,7 +170,7 @@ impl Calls {
 
     /// The session is over.
     fn end(&mut self) {
-        self.first = 0;
+        (self.first, self.turn_until) = (0, 0);
         self.states.clear();
         if self.states.capacity() > ROOM_KEPT {
             self.states = VecDeque::new();

@@ -97,7 +97,7 @@ const ALL_OF_IT: u64 = 2;
 const WHO_WORDS: usize = 4;
 
 /// Who pays and what answers: calls of a session hardly differ in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Who {
     tenant: u32,
     profile: u32,
@@ -140,6 +140,8 @@ pub(super) struct Draft {
 pub(super) struct Packed {
     rows: Box<[Row]>,
     words: Box<[u32]>,
+    /// Whose most of them are, which is number 0; the words begin with the others.
+    who: Who,
     /// The shared contexts that calls continue, the first few of them: behind who there is.
     contexts_at: u32,
 }
@@ -222,18 +224,25 @@ impl Packed {
     pub(super) fn class(&self, call: u32) -> Class {
         let row = self.rows[call as usize];
         let who = self.explicit(row, explicit::WHO).unwrap_or(WHO.of(row.high) as u32);
-        let at = who as usize * WHO_WORDS;
+        let Who { tenant, profile, model, priority } = self.who(who as usize);
         let place = PLACES[PLACE.of(row.high) as usize];
         Class {
-            tenant: self.words[at],
-            profile: self.words[at + 1],
-            model: self.words[at + 2],
-            priority: self.words[at + 3].cast_signed(),
+            tenant,
+            profile,
+            model,
+            priority,
             is_main: !place.is(Place::SUBAGENT_FIRST) && !place.is(Place::SUBAGENT_LATER),
             place,
             finish: if IS_LENGTH.of(row.high) == 1 { Finish::Length } else { Finish::Stop },
             failed: FAILED.of(row.high) == 1,
         }
+    }
+
+    fn who(&self, number: usize) -> Who {
+        let Some(other) = number.checked_sub(1) else { return self.who };
+        let words = &self.words[other * WHO_WORDS..][..WHO_WORDS];
+        let priority = words[3].cast_signed();
+        Who { tenant: words[0], profile: words[1], model: words[2], priority }
     }
 
     /// Its prompt and output.
@@ -320,7 +329,7 @@ impl Packer {
         for draft in drafts {
             self.know(draft);
         }
-        for who in &self.whos {
+        for who in self.whos.iter().skip(1) {
             let Who { tenant, profile, model, priority } = *who;
             self.words.extend([tenant, profile, model, priority.cast_unsigned()]);
         }
@@ -337,7 +346,8 @@ impl Packer {
             self.row(call, drafts, links)
         });
         let rows = rows.collect();
-        Packed { rows, words: self.words.as_slice().into(), contexts_at }
+        let who = self.whos.first().copied().unwrap_or_default();
+        Packed { rows, words: self.words.as_slice().into(), who, contexts_at }
     }
 
     /// Takes in who and what shared context a call has to do with.

@@ -263,8 +263,15 @@ impl SessionPlan {
     /// The turn of a call, by its position among the turns.
     #[must_use]
     pub fn turn(&self, call: u32) -> u32 {
-        let run = self.turn_runs.partition_point(|(first, _)| *first <= call) - 1;
-        self.turn_runs[run].1
+        self.turn_from(call).0
+    }
+
+    /// The same, and up to which call all others are of that turn, too.
+    #[must_use]
+    pub fn turn_from(&self, call: u32) -> (u32, u32) {
+        let next = self.turn_runs.partition_point(|(first, _)| *first <= call);
+        let until = self.turn_runs.get(next).map_or(self.len() as u32, |(first, _)| *first);
+        (self.turn_runs[next - 1].1, until)
     }
 
     /// Calls of the turn at this position.
