@@ -218,6 +218,12 @@ impl SessionPlan {
         self.calls.gap(call)
     }
 
+    /// Tokens that a call is to generate, at least one.
+    #[must_use]
+    pub fn output(&self, call: u32) -> Tokens {
+        Tokens(self.calls.output(call).into())
+    }
+
     /// Calls that are dispatched by the session's start alone, and how long after it: those that
     /// wait for no other; in an open loop all of them, as recorded.
     pub fn starts(&self, open_loop: bool) -> impl Iterator<Item = (u32, Span)> {
