@@ -61,7 +61,7 @@ pub struct Play {
     /// Where its calls go, once one has gone somewhere.
     pub pin: Option<ReplicaId>,
     /// The same for the pools from the second on.
-    other_pins: Option<Box<Vec<Option<ReplicaId>>>>,
+    other_pins: Box<[Option<ReplicaId>]>,
 }
 
 /// Calls in the window, up to the last one of which anything is known.
@@ -245,7 +245,7 @@ impl Play {
     pub fn pin(&self, pool: u16) -> Option<ReplicaId> {
         match usize::from(pool).checked_sub(1) {
             None => self.pin,
-            Some(other) => self.other_pins.as_ref()?.get(other).copied().flatten(),
+            Some(other) => self.other_pins.get(other).copied().flatten(),
         }
     }
 
@@ -255,11 +255,12 @@ impl Play {
             self.pin = Some(replica);
             return;
         };
-        let others = self.other_pins.get_or_insert_default();
-        if others.len() <= other {
-            others.resize(other + 1, None);
+        if self.other_pins.len() <= other {
+            let mut pins = std::mem::take(&mut self.other_pins).into_vec();
+            pins.resize(other + 1, None);
+            self.other_pins = pins.into();
         }
-        others[other] = Some(replica);
+        self.other_pins[other] = Some(replica);
     }
 
     /// Whether a session is being played here.
@@ -275,9 +276,7 @@ impl Play {
         self.turns.clear();
         self.kept.clear();
         self.free_kept = None;
-        if let Some(others) = &mut self.other_pins {
-            others.clear();
-        }
+        self.other_pins.fill(None);
         if self.turns.capacity() > ROOM_KEPT {
             self.turns = VecDeque::new();
         }

@@ -32,13 +32,13 @@ pub struct SessionPlan {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rest {
     /// From its recorded start to each call's recorded dispatch; none where that is not asked for.
-    pub(super) offsets: Vec<Span>,
+    pub(super) offsets: Box<[Span]>,
     /// Calls of subagents with their lanes.
-    pub(super) lanes: Vec<(u32, u32)>,
+    pub(super) lanes: Box<[(u32, u32)]>,
     /// Calls that had failed when recorded, and how long that took.
-    pub(super) failures: Vec<(u32, Span)>,
+    pub(super) failures: Box<[(u32, Span)]>,
     /// Calls of each turn, where turns are mixed up.
-    pub(super) turn_calls: Vec<u32>,
+    pub(super) turn_calls: Box<[u32]>,
 }
 
 /// A call that waits for another, or is waited for.

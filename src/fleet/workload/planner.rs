@@ -51,6 +51,9 @@ pub struct Planner {
     turn_runs: Vec<(u32, u32)>,
     /// Models that are not the first.
     other_models: Vec<u32>,
+    /// Calls of subagents with their lanes, and calls that had failed with how long that took.
+    lanes_of: Vec<(u32, u32)>,
+    failures: Vec<(u32, Span)>,
     lanes: LanePositions,
     /// By call: how many continue it, directly or not, and the most behind one of them.
     followers: Vec<(u32, u32)>,
@@ -80,6 +83,8 @@ impl Planner {
             turns: Vec::new(),
             turn_runs: Vec::new(),
             other_models: Vec::new(),
+            lanes_of: Vec::new(),
+            failures: Vec::new(),
             lanes: LanePositions::default(),
             followers: Vec::new(),
             counts: Counts::default(),
@@ -109,19 +114,10 @@ impl Planner {
     pub fn session(&mut self, session: &Session) -> Arrival {
         self.counts =
             Counts { sessions: 1, calls: session.calls.len() as u64, ..Counts::default() };
-        let mut rest = Rest::default();
-        self.calls(session, &mut rest);
+        self.calls(session);
         self.link();
         self.mark_where_it_goes_on();
         let at = session.calls.first().map_or(Span::ZERO, |call| call.at.saturating_sub(call.gap));
-        if self.keeps_offsets {
-            rest.offsets = session.calls.iter().map(|call| call.at.saturating_sub(at)).collect();
-        }
-        let Rest { offsets, lanes, failures, turn_calls } = &rest;
-        let has_rest = !offsets.is_empty()
-            || !lanes.is_empty()
-            || !failures.is_empty()
-            || !turn_calls.is_empty();
         let at_once = session.calls.iter().filter(|call| call.after.is_empty());
         let plan = SessionPlan {
             id: Name::clone(&session.id),
@@ -132,7 +128,7 @@ impl Planner {
             turns: self.turns.len() as u32,
             calls: self.packer.pack(&self.drafts, &self.after, &self.then),
             turn_runs: self.turn_runs.as_slice().into(),
-            rest: has_rest.then(|| Box::new(rest)),
+            rest: self.rest(session, at),
             alone: None,
         };
         let names = Names {
@@ -145,13 +141,31 @@ impl Planner {
         Arrival { plan: Arc::new(plan), contexts, names, counts: self.counts }
     }
 
-    fn calls(&mut self, session: &Session, rest: &mut Rest) {
+    /// What few sessions have, if this one has any of it.
+    fn rest(&self, session: &Session, at: Span) -> Option<Box<Rest>> {
+        let in_order = (0..).zip(&self.turn_runs).all(|(at, (_, turn))| *turn == at);
+        if in_order && self.lanes_of.is_empty() && self.failures.is_empty() && !self.keeps_offsets {
+            return None;
+        }
+        let offsets = session.calls.iter().filter(|_| self.keeps_offsets);
+        let turn_calls = self.turns.iter().filter(|_| !in_order);
+        Some(Box::new(Rest {
+            offsets: offsets.map(|call| call.at.saturating_sub(at)).collect(),
+            lanes: self.lanes_of.as_slice().into(),
+            failures: self.failures.as_slice().into(),
+            turn_calls: turn_calls.map(|(_, calls)| *calls).collect(),
+        }))
+    }
+
+    fn calls(&mut self, session: &Session) {
         self.lanes.begin();
         self.count_turns(session);
         self.drafts.clear();
         self.after.clear();
         self.turn_runs.clear();
         self.other_models.clear();
+        self.lanes_of.clear();
+        self.failures.clear();
         let mut last: Option<&Call> = None;
         for (number, call) in (0u32..).zip(&session.calls) {
             if last.is_none_or(|before| before.turn != call.turn) {
@@ -169,17 +183,11 @@ impl Planner {
                 self.after.push(Link::new(after.call, on_dispatch));
             }
             let duration = call.seen_duration.unwrap_or_default();
-            rest.failures.extend(class.failed.then_some((number, duration)));
-            rest.lanes.extend((call.lane > 0).then_some((number, call.lane)));
+            self.failures.extend(class.failed.then_some((number, duration)));
+            self.lanes_of.extend((call.lane > 0).then_some((number, call.lane)));
             let after_until = self.after.len() as u32;
             self.drafts.push(Draft { plan, class, after_until, then_until: 0 });
             last = Some(call);
-        }
-        rest.failures.shrink_to_fit();
-        rest.lanes.shrink_to_fit();
-        let in_order = (0..).zip(&self.turn_runs).all(|(at, (_, turn))| *turn == at);
-        if !in_order {
-            rest.turn_calls = self.turns.iter().map(|(_, calls)| *calls).collect();
         }
     }
 
