@@ -113,7 +113,15 @@ pub struct OwnContent {
     segments: Vec<Segment>,
     /// What few sessions need.
     others: Option<Box<Others>>,
+    /// The head of its contexts that others share, which was computed that far.
+    computed: Option<Head>,
+    /// The same, and the process that has done so.
+    done: Option<(Head, ProcessId)>,
 }
+
+/// What a context has in common with other sessions: the last of its shared segments, and where in
+/// the context that ends. What lies before follows from it, since a segment has one parent only.
+type Head = (SegmentId, Tokens);
 
 /// What a session has of other models and processes than the first.
 #[derive(Debug, Default)]
@@ -146,9 +154,20 @@ struct Segment {
 const NO_TRUNK: u32 = u32::MAX;
 
 impl OwnContent {
+    /// Whether a segment is of this session.
+    fn has(&self, segment: SegmentId) -> bool {
+        segment.0.wrapping_sub(self.first) < self.numbered
+    }
+
+    /// The first runs of a context, which others share.
+    fn shared<'a>(&self, path: &'a Path) -> &'a [Run] {
+        let own = path.runs().iter().position(|run| self.has(run.segment));
+        &path.runs()[..own.unwrap_or(path.runs().len())]
+    }
+
     /// The place of a segment, if it is of this session.
     fn of(&self, segment: SegmentId) -> Option<usize> {
-        if segment.0.wrapping_sub(self.first) >= self.numbered {
+        if !self.has(segment) {
             return None;
         }
         let place = self.segments.partition_point(|other| other.id.0 < segment.0);
@@ -226,11 +245,17 @@ impl OwnContent {
     /// The session is over.
     pub fn end(&mut self) {
         (self.numbered, self.others) = (0, None);
+        (self.computed, self.done) = (None, None);
         self.segments.clear();
         if self.segments.capacity() > ROOM_KEPT {
             self.segments = Vec::new();
         }
     }
+}
+
+/// How far these runs of a context, from its start, go.
+fn head(shared: &[Run]) -> Option<Head> {
+    shared.last().map(|run| (run.segment, run.end))
 }
 
 /// A context that is kept, in half the room.
@@ -366,8 +391,12 @@ impl Content {
     /// Leading tokens of a context that some replica has computed before.
     #[must_use]
     pub fn computed(&self, own: &OwnContent, path: &Path) -> Tokens {
-        let mut start = Tokens::ZERO;
-        for run in path.runs() {
+        let shared = own.shared(path);
+        let (skipped, mut start) = match head(shared) {
+            Some(head) if own.computed == Some(head) => (shared.len(), head.1),
+            _ => (0, Tokens::ZERO),
+        };
+        for run in &path.runs()[skipped..] {
             let upto = self.computed_of(own, run.segment);
             if upto < run.end {
                 return upto.max(start);
@@ -409,7 +438,17 @@ impl Content {
 
     /// Some replica computes the first `upto` tokens of a context.
     pub fn compute(&mut self, own: &mut OwnContent, path: &Path, upto: Tokens) {
-        for run in path.runs() {
+        let shared = own.shared(path);
+        // That was told before, and other calls of the session only add to it.
+        let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
+            Some(head) if own.computed == Some(head) => shared.len(),
+            Some(head) => {
+                own.computed = Some(head);
+                0
+            }
+            None => 0,
+        };
+        for run in &path.runs()[skipped..] {
             let end = run.end.min(upto);
             match own.of(run.segment) {
                 Some(place) => {
@@ -441,7 +480,16 @@ impl Content {
         process: ProcessId,
         is_done: bool,
     ) {
-        for run in path.runs() {
+        let shared = own.shared(path);
+        let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
+            Some(head) if own.done == Some((head, process)) => shared.len(),
+            Some(head) if is_done => {
+                own.done = Some((head, process));
+                0
+            }
+            _ => 0,
+        };
+        for run in &path.runs()[skipped..] {
             let key = (run.segment, process);
             let reach = match own.of(run.segment) {
                 Some(place) => {
