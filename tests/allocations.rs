@@ -2,7 +2,7 @@
 //! by thread, stands in for the usual one here.
 #![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tonnage::config::defaults::VllmVersion;
 use tonnage::config::precision::{KvDtype, WeightPrecision};
@@ -14,10 +14,11 @@ use tonnage::engine::request::{Effect, Request};
 use tonnage::engine::step_time::{StepCost, StepSetup};
 use tonnage::engine::{Due, Engine};
 use tonnage::fleet::Progress;
+use tonnage::fleet::feed::Feed;
 use tonnage::sizing::case::Case;
 use tonnage::trace::lineage::Path;
 use tonnage::trace::record::{
-    After, AfterEvent, Base, Call, Cause, Finish, Name, Session, SharedContext, Status, Trace,
+    After, AfterEvent, Base, Call, Cause, Finish, Item, Name, Session, SharedContext, Status, Trace,
 };
 use tonnage::units::{Blocks, RequestId, SegmentId, Span, Time, Tokens};
 
@@ -249,4 +250,23 @@ fn no_memory_is_asked_for_by_call_of_a_whole_run() {
             "{router}, {blocks} blocks: {some} times for 10,000 calls, {more} for 10,000 more"
         );
     }
+}
+
+/// Most of what is known of an open session is its plan. One of calls that go on one from another
+/// takes hardly more than 16 bytes for each, beside what the session takes as a whole.
+#[test]
+fn a_planned_call_takes_few_bytes() {
+    const SESSIONS: u64 = 400;
+    let trace = sessions(SESSIONS, 1);
+    let contexts = trace.contexts.iter().cloned().map(Item::Context);
+    let items = contexts.chain(trace.sessions.iter().cloned().map(Item::Session)).map(Ok);
+    let items: Vec<_> = items.collect();
+    let mut plans = Vec::with_capacity(SESSIONS as usize);
+    let feed = Feed::new(items.into_iter(), &BTreeMap::new()).in_closed_loop(true);
+    plans.extend(feed.map(|arrival| arrival.unwrap().plan));
+    assert_eq!(plans.len() as u64, SESSIONS);
+    drop(trace);
+    let held = allocation_counter::measure(|| drop(plans));
+    let bytes = -held.bytes_current / (SESSIONS * u64::from(CALLS)) as i64;
+    assert!(bytes <= 28, "{bytes} bytes a call");
 }

@@ -171,8 +171,8 @@ impl<'a> Arrivals<'a> {
 
 fn first_dispatch(plan: &SessionPlan, open_loop: bool) -> Time {
     let lead = match open_loop {
-        true => plan.calls.first().map_or(plan.lead, |_| plan.offset(0)),
-        false => plan.lead,
+        true if !plan.is_empty() => plan.offset(0),
+        _ => plan.lead,
     };
     Time::ZERO + plan.at + lead
 }

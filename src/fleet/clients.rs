@@ -9,10 +9,10 @@ use super::pools::HomelessCall;
 use super::population::Start;
 use super::router::loads::Sent;
 use super::session::Play;
-use super::workload::{BasePlan, SessionPlan};
+use super::workload::{BasePlan, CallPlan, SessionPlan};
 use super::world::{Event, InFlight, Stage, World};
 use crate::engine::Engine;
-use crate::observe::records::{CallOutcome, CallRecord, Missed};
+use crate::observe::records::{CallOutcome, CallRecord, Missed, Place};
 use crate::trace::lineage::Path;
 use crate::units::{RequestId, Time, Tokens};
 
@@ -29,7 +29,8 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             return;
         }
         self.visits.begin(place);
-        play.begin(Arc::clone(plan), self.played, start, started);
+        let open_loop = self.setup.open_loop;
+        play.begin(Arc::clone(plan), self.played, start, started, open_loop);
         self.played += 1;
         self.open_max = self.open_max.max(self.plays.len() - self.free_plays.len());
         for (call, wait) in plan.starts(self.setup.open_loop) {
@@ -40,15 +41,16 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     pub(super) fn dispatch(&mut self, now: Time, play: u32, call: u32) {
         self.plays[play as usize].dispatched(now, call);
         self.satisfy(now, play, call, true);
-        let (fit, path) = self.fit_and_continue(play, call);
-        let state = &mut self.plays[play as usize];
-        let (plan, class) = (state.plan.calls[call as usize], *state.plan.class(call));
+        let state = &self.plays[play as usize];
+        let (plan, class) = (state.plan.call(call), state.plan.class(call));
+        let (fit, path) = self.fit_and_continue(play, call, &plan);
         let Some(pool) = self.homes.of(&class, &self.arrivals.names) else {
-            let call = HomelessCall::new(&state.plan, call, &self.arrivals.names);
+            let session = &self.plays[play as usize].plan;
+            let call = HomelessCall::new(session, call, &self.arrivals.names);
             self.fail(Failure::NoPool(call));
             return;
         };
-        let request = self.new_request(now, play, call, &fit, pool);
+        let request = self.new_request(now, (play, call), &fit, class.place, pool);
         let state = &mut self.plays[play as usize];
         if class.failed {
             let duration = state.plan.failed_after(call).unwrap_or_default();
@@ -65,7 +67,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             }
             return;
         }
-        if class.lane == 0 {
+        if class.is_main {
             let context = fit.prompt + plan.output();
             let before = std::mem::replace(&mut state.context, context);
             self.live.change(now, before, context);
@@ -77,27 +79,34 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     }
 
     /// The call's prompt as it is sent, and its whole context.
-    fn fit_and_continue(&mut self, play: u32, call: u32) -> (Fit, Path) {
+    fn fit_and_continue(&mut self, play: u32, call: u32, plan: &CallPlan) -> (Fit, Path) {
         let state = &mut self.plays[play as usize];
-        let plan = state.plan.calls[call as usize];
         let (base_fit, base_path) = match plan.base() {
             BasePlan::None => (Fit::default(), Path::default()),
             BasePlan::Call(base) => state.take_base(base),
             BasePlan::Context(context) => (
-                Fit::of_context(&plan),
+                Fit::of_context(plan),
                 self.content.context(&self.arrivals.contexts, context, state.pass),
             ),
         };
         let max_model_len = self.setup.engine.max_model_len;
         let rule = self.setup.on_overflow;
-        let fit = overflow::fit_call(&plan, &base_fit, rule, max_model_len);
+        let fit = overflow::fit_call(plan, &base_fit, rule, max_model_len);
         let end = fit.prompt + plan.output();
-        let path = state.own.continued(&base_path, fit.kept, plan.goes_on(), end);
-        state.keep(call, fit, &path);
+        let (path, last) = state.own.continued(&base_path, fit.kept, plan.goes_on(), end);
+        let last = last.filter(|_| plan.nobody_goes_beyond);
+        state.keep(call, &fit, &path, plan.continued_by, last);
         (fit, path)
     }
 
-    fn new_request(&mut self, now: Time, play: u32, call: u32, fit: &Fit, pool: u16) -> RequestId {
+    fn new_request(
+        &mut self,
+        now: Time,
+        (play, call): (u32, u32),
+        fit: &Fit,
+        place: Place,
+        pool: u16,
+    ) -> RequestId {
         let state = &self.plays[play as usize];
         let record = CallRecord {
             play: state.number,
@@ -122,7 +131,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             prefilled: Tokens::ZERO,
             preemptions: 0,
             lost: Tokens::ZERO,
-            place: state.plan.class(call).place,
+            place,
             outcome: CallOutcome::Completed,
             compacted: fit.verdict == Verdict::Compacted,
             refusals: 0,
@@ -176,12 +185,11 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         if self.setup.open_loop {
             return;
         }
-        let state = &mut self.plays[play as usize];
-        let plan = &*state.plan;
+        let Play { plan, calls, .. } = &mut self.plays[play as usize];
         for then in plan.then(call).iter().filter(|then| then.on_dispatch() == on_dispatch) {
             let then = then.call();
-            if Play::stops_waiting(&mut state.calls, plan, then) {
-                let at = now + plan.calls[then as usize].gap;
+            if calls.stops_waiting(plan, then) {
+                let at = now + plan.gap(then);
                 self.queue.push(at, Event::Dispatch { play, call: then });
             }
         }

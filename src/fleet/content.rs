@@ -3,6 +3,7 @@
 //! What only one session knows is forgotten with it; only shared contexts stay.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::workload::{ContextPlan, Contexts};
 use crate::trace::lineage::{Path, Run};
@@ -110,16 +111,38 @@ pub struct Reach {
 #[derive(Debug, Default)]
 pub struct OwnContent {
     first: u32,
+    /// Segments numbered so far.
+    numbered: u32,
+    /// Those of them that may be asked for, in order.
     segments: Vec<Segment>,
+    /// What few sessions need.
+    others: Option<Box<Others>>,
+    /// The head of its contexts that others share, which was computed that far.
+    computed: Option<Head>,
+    /// The same, and the process that has done so.
+    done: Option<(Head, ProcessId)>,
+}
+
+/// What a context has in common with other sessions: the last of its shared segments, and where in
+/// the context that ends. What lies before follows from it, since a segment has one parent only.
+type Head = (SegmentId, Tokens);
+
+/// What a session has of other models and processes than the first.
+#[derive(Debug, Default)]
+struct Others {
     /// By segment and model, as in [`Content`].
     of_model: FxHashMap<(SegmentId, u32), SegmentId>,
     /// How far processes have computed a segment, but for the first one that did.
     by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
 }
 
+/// Room for so many segments stays with a session's place when another takes it over.
+const ROOM_KEPT: usize = 8;
+
 /// A segment of one session.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
+    id: SegmentId,
     /// The position up to which its content is told. Whoever goes on from there first writes the
     /// same segment further. [`NO_TRUNK`] where nobody does.
     told: u32,
@@ -135,31 +158,61 @@ struct Segment {
 const NO_TRUNK: u32 = u32::MAX;
 
 impl OwnContent {
+    /// Whether a segment is of this session.
+    fn has(&self, segment: SegmentId) -> bool {
+        segment.0.wrapping_sub(self.first) < self.numbered
+    }
+
+    /// The first runs of a context, which others share.
+    fn shared<'a>(&self, path: &'a Path) -> &'a [Run] {
+        let own = path.runs().iter().position(|run| self.has(run.segment));
+        &path.runs()[..own.unwrap_or(path.runs().len())]
+    }
+
+    /// The place of a segment, if it is of this session.
     fn of(&self, segment: SegmentId) -> Option<usize> {
-        let place = segment.0.wrapping_sub(self.first) as usize;
-        (place < self.segments.len()).then_some(place)
+        if !self.has(segment) {
+            return None;
+        }
+        let place = self.segments.partition_point(|other| other.id.0 < segment.0);
+        let is_there = self.segments.get(place).is_some_and(|other| other.id == segment);
+        debug_assert!(is_there, "somebody asks for {segment:?}, which was forgotten");
+        is_there.then_some(place)
     }
 
     /// Leading tokens of a context that are not the session's own.
     #[must_use]
-    pub fn shared(&self, path: &Path) -> Tokens {
-        let shared = path.runs().iter().take_while(|run| self.of(run.segment).is_none());
-        shared.last().map_or(Tokens::ZERO, |run| run.end)
+    pub fn shared_tokens(&self, path: &Path) -> Tokens {
+        self.shared(path).last().map_or(Tokens::ZERO, |run| run.end)
     }
 
     /// A segment that nobody has written yet.
     fn new_segment(&mut self) -> SegmentId {
         let (process, reach) = (ProcessId::NOBODY, Reach::default());
-        self.segments.push(Segment { told: NO_TRUNK, computed: 0, process, reach });
-        SegmentId(self.first + self.segments.len() as u32 - 1)
+        let id = SegmentId(self.first + self.numbered);
+        self.numbered += 1;
+        if self.segments.len() == self.segments.capacity() {
+            self.segments.reserve_exact((self.segments.len() / 2).max(2));
+        }
+        self.segments.push(Segment { id, told: NO_TRUNK, computed: 0, process, reach });
+        id
     }
 
     /// The first `kept` tokens of a context and new content up to `end`. The rest of the session
     /// goes on from its first `goes_on` tokens, so that far its content is in one segment with what
-    /// is to come: a long session's paths stay short.
-    pub fn continued(&mut self, base: &Path, kept: Tokens, goes_on: Tokens, end: Tokens) -> Path {
+    /// is to come: a long session's paths stay short. Comes with the segment, if there is one, that
+    /// only who keeps more than `goes_on` will know.
+    pub fn continued(
+        &mut self,
+        base: &Path,
+        kept: Tokens,
+        goes_on: Tokens,
+        end: Tokens,
+    ) -> (Path, Option<SegmentId>) {
+        let before = self.first + self.numbered;
         let mut path = base.prefix(kept);
         let start = path.len();
+        let (mut last, mut last_from) = (None, start);
         let parts = if start < goes_on && goes_on < end { goes_on } else { end };
         let trunk = path.runs().last().map(|run| run.segment);
         let trunk = trunk.filter(|trunk| {
@@ -170,11 +223,68 @@ impl OwnContent {
         for (segment, upto) in [(Some(trunk), parts), (None, end)] {
             if path.len() < upto {
                 let segment = segment.unwrap_or_else(|| self.new_segment());
+                (last, last_from) = (Some(segment), path.len());
                 path.extend(segment, upto);
                 if let Some(own) = self.of(segment) {
                     self.segments[own].told = small(upto);
                 }
             }
+        }
+        let last = last.filter(|last| last.0 >= before && last_from >= goes_on);
+        (path, last)
+    }
+
+    /// What a segment is under a model that had none.
+    fn new_segment_of_model(&mut self, key: (SegmentId, u32)) -> SegmentId {
+        let segment = self.new_segment();
+        self.others.get_or_insert_default().of_model.insert(key, segment);
+        segment
+    }
+
+    /// No context holds this segment any more. `model` tells for which model it was computed.
+    pub fn forget(&mut self, segment: SegmentId, model: impl FnOnce() -> u32) {
+        let Some(place) = self.of(segment) else { return };
+        self.segments.remove(place);
+        let others = self.others.as_mut().filter(|others| !others.of_model.is_empty());
+        let under = others.and_then(|others| others.of_model.remove(&(segment, model())));
+        if let Some(place) = under.and_then(|under| self.of(under)) {
+            self.segments.remove(place);
+        }
+    }
+
+    /// The session is over.
+    pub fn end(&mut self) {
+        (self.numbered, self.others) = (0, None);
+        (self.computed, self.done) = (None, None);
+        self.segments.clear();
+        if self.segments.capacity() > ROOM_KEPT {
+            self.segments = Vec::new();
+        }
+    }
+}
+
+/// How far these runs of a context, from its start, go.
+fn head(shared: &[Run]) -> Option<Head> {
+    shared.last().map(|run| (run.segment, run.end))
+}
+
+/// A context that is kept, in half the room.
+#[derive(Clone, Debug, Default)]
+pub struct CompactPath(SmallVec<[(SegmentId, u32); 4]>);
+
+impl CompactPath {
+    /// This context.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        Self(path.runs().iter().map(|run| (run.segment, small(run.end))).collect())
+    }
+
+    /// The context as it was.
+    #[must_use]
+    pub fn whole(&self) -> Path {
+        let mut path = Path::default();
+        for (segment, end) in &self.0 {
+            path.extend(*segment, Tokens((*end).into()));
         }
         path
     }
@@ -190,9 +300,6 @@ impl Content {
     /// Gives a session numbers for so many segments; false if there are not so many left.
     pub fn open(&mut self, own: &mut OwnContent, segments: u32) -> bool {
         own.first = self.segments;
-        own.segments.clear();
-        own.of_model.clear();
-        own.by_process.clear();
         let all = self.own.checked_add(segments).filter(|all| *all <= OWN_SEGMENTS_MAX);
         self.own = all.unwrap_or(self.own);
         self.segments = self.segments.saturating_add(segments);
@@ -265,11 +372,11 @@ impl Content {
         for run in path.runs() {
             let key = (run.segment, model);
             let segment = match own.of(run.segment) {
-                Some(_) => own.of_model.get(&key).copied().unwrap_or_else(|| {
-                    let segment = own.new_segment();
-                    own.of_model.insert(key, segment);
-                    segment
-                }),
+                Some(_) => {
+                    let of_model = &mut own.others.get_or_insert_default().of_model;
+                    let known = of_model.get(&key).copied();
+                    known.unwrap_or_else(|| own.new_segment_of_model(key))
+                }
                 None => self.of_model.get(&key).copied().unwrap_or_else(|| {
                     let segment = self.new_segment();
                     self.of_model.insert(key, segment);
@@ -297,8 +404,12 @@ impl Content {
     /// Leading tokens of a context that some replica has computed before.
     #[must_use]
     pub fn computed(&self, own: &OwnContent, path: &Path) -> Tokens {
-        let mut start = Tokens::ZERO;
-        for run in path.runs() {
+        let shared = own.shared(path);
+        let (skipped, mut start) = match head(shared) {
+            Some(head) if own.computed == Some(head) => (shared.len(), head.1),
+            _ => (0, Tokens::ZERO),
+        };
+        for run in &path.runs()[skipped..] {
             let upto = self.computed_of(own, run.segment);
             if upto < run.end {
                 return upto.max(start);
@@ -340,7 +451,17 @@ impl Content {
 
     /// Some replica computes the first `upto` tokens of a context.
     pub fn compute(&mut self, own: &mut OwnContent, path: &Path, upto: Tokens) {
-        for run in path.runs() {
+        let shared = own.shared(path);
+        // That was told before, and other calls of the session only add to it.
+        let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
+            Some(head) if own.computed == Some(head) => shared.len(),
+            Some(head) => {
+                own.computed = Some(head);
+                0
+            }
+            None => 0,
+        };
+        for run in &path.runs()[skipped..] {
             let end = run.end.min(upto);
             match own.of(run.segment) {
                 Some(place) => {
@@ -372,7 +493,16 @@ impl Content {
         process: ProcessId,
         is_done: bool,
     ) {
-        for run in path.runs() {
+        let shared = own.shared(path);
+        let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
+            Some(head) if own.done == Some((head, process)) => shared.len(),
+            Some(head) if is_done => {
+                own.done = Some((head, process));
+                0
+            }
+            _ => 0,
+        };
+        for run in &path.runs()[skipped..] {
             let end = small(run.end.min(upto));
             match own.of(run.segment) {
                 Some(place) => {
@@ -382,7 +512,10 @@ impl Content {
                     }
                     let reach = match segment.process == process {
                         true => &mut segment.reach,
-                        false => own.by_process.entry((run.segment, process)).or_default(),
+                        false => {
+                            let others = own.others.get_or_insert_default();
+                            others.by_process.entry((run.segment, process)).or_default()
+                        }
                     };
                     reach.begun = reach.begun.max(end);
                     if is_done {
@@ -405,7 +538,12 @@ impl Content {
             let end = small(run.end);
             let reach = match own.of(run.segment).map(|place| &own.segments[place]) {
                 Some(segment) if segment.process == process => segment.reach,
-                Some(_) => own.by_process.get(&(run.segment, process)).copied().unwrap_or_default(),
+                Some(_) => {
+                    let others = own.others.as_ref();
+                    let there = others
+                        .and_then(|others| others.by_process.get(&(run.segment, process)).copied());
+                    there.unwrap_or_default()
+                }
                 None => self.reaches.of(run.segment, process),
             };
             if done.is_none() && reach.done < end {

@@ -22,14 +22,13 @@ pub struct Feed<I> {
     /// Who tells how long sessions take alone, if that is wanted, and what they share.
     alone: Option<AloneTimes>,
     contexts: Contexts,
-    keeps_offsets: bool,
 }
 
 impl<I: Iterator<Item = Result<Item>>> Feed<I> {
     /// `models` maps model groups to served models, as for [`Planner::new`].
     pub fn new(items: I, models: &BTreeMap<Name, Name>) -> Self {
         let (planner, contexts) = (Planner::new(models), Contexts::default());
-        Self { items, planner, alone: None, contexts, keeps_offsets: true }
+        Self { items, planner, alone: None, contexts }
     }
 
     /// Has every session come with its model time alone, so that this is worked out here.
@@ -42,17 +41,14 @@ impl<I: Iterator<Item = Result<Item>>> Feed<I> {
     /// Has sessions come without their recorded dispatches, which only an open loop asks for.
     #[must_use]
     pub fn in_closed_loop(mut self, closed: bool) -> Self {
-        self.keeps_offsets = !closed;
+        if closed {
+            self.planner.forget_offsets();
+        }
         self
     }
 
     fn ready(&mut self, session: &Session) -> Arrival {
         let mut arrival = self.planner.session(session);
-        if let Some(plan) = Arc::get_mut(&mut arrival.plan)
-            && !self.keeps_offsets
-        {
-            plan.forget_offsets();
-        }
         if let Some(times) = &self.alone {
             self.contexts.extend(arrival.contexts.iter().copied());
             let alone = times.task_llm(0, &arrival.plan, &self.contexts);
@@ -132,7 +128,7 @@ pub struct Hand {
 impl Hand {
     /// Hands over one; false if nobody takes any more.
     pub fn over_to(&mut self, arrival: Result<Arrival>) -> bool {
-        self.calls += arrival.as_ref().map_or(BATCH_CALLS, |arrival| arrival.plan.calls.len());
+        self.calls += arrival.as_ref().map_or(BATCH_CALLS, |arrival| arrival.plan.len());
         self.batch.push(arrival);
         if self.calls < BATCH_CALLS {
             return true;

@@ -185,7 +185,7 @@ impl HomelessCall {
             let name = name.filter(|name| !name.is_empty())?;
             Some(format!("{kind} {name}, "))
         });
-        let who = if class.lane == 0 { "main agent" } else { "subagent" };
+        let who = if class.is_main { "main agent" } else { "subagent" };
         let about = kinds.collect::<String>();
         Self(format!("call {call} of session {} ({about}{who}) is of no pool", session.id))
     }
@@ -245,7 +245,7 @@ impl Matcher {
     }
 
     fn takes(&mut self, call: &Class, names: &Names) -> bool {
-        let kind = if call.lane == 0 { Kind::Main } else { Kind::Subagent };
+        let kind = if call.is_main { Kind::Main } else { Kind::Subagent };
         self.kind.is_none_or(|wanted| wanted == kind)
             && self.models.has(call.model, &names.models)
             && self.tenants.has(call.tenant, &names.tenants)

@@ -31,12 +31,12 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
         *stage = Stage::Waiting;
         self.burst.queued(now, *burst);
         let session = &self.plays[*play as usize].plan;
-        let (plan, class) = (&session.calls[record.call as usize], session.class(record.call));
+        let (output, class) = (session.output(record.call), session.class(record.call));
         let handed_over = Request {
             id: request,
             path: path.clone(),
             prompt: record.prompt,
-            output: plan.output(),
+            output,
             finish: class.finish,
             priority: class.priority,
         };

@@ -508,10 +508,8 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
     fn cut_off(&self) -> CutOff {
         let mut cut = CutOff::default();
         for play in self.plays.iter().filter(|play| play.is_open()) {
-            let running =
-                play.calls.iter().filter(|c| c.dispatched().is_some() && c.ended().is_none());
             cut = CutOff {
-                calls: cut.calls + running.count() as u64,
+                calls: cut.calls + play.calls.under_way() as u64,
                 turns: cut.turns + play.turns.iter().filter(|turn| turn.is_open()).count() as u64,
                 tasks: cut.tasks + 1,
             };

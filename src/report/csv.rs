@@ -206,7 +206,7 @@ impl Row {
         self.number(call.play.into());
         self.text(&about.plan.id);
         self.number(call.call.into());
-        self.number(class.lane.into());
+        self.number(about.plan.lane(call.call).into());
         self.text(about.names.models.get(class.model as usize).map_or("", |name| name));
         self.some(call.replica.map(|replica| replica.0.into()));
         self.word(match call.outcome {

@@ -187,7 +187,7 @@ fn in_flight(work: &Work, load: &Steady, told: &Told<'_>) -> Check {
 
 fn gpu_seconds(case: &Case, figures: &Figures, work: &Work, batch: f64) -> Check {
     let steps = Steps::of(case, work, batch);
-    let busy_s: f64 = taken(case).map(|(call, _)| steps.seconds(call)).sum();
+    let busy_s: f64 = taken(case).map(|(call, _)| steps.seconds(&call)).sum();
     let gpu = &figures.gpu;
     let parts =
         [gpu.decode_gpu_s_per_task, gpu.prefill_gpu_s_per_task, gpu.recompute_gpu_s_per_task];
@@ -222,24 +222,22 @@ fn gpu_seconds(case: &Case, figures: &Figures, work: &Work, batch: f64) -> Check
 }
 
 /// Calls that reach an engine.
-fn taken(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
+fn taken(case: &Case) -> impl Iterator<Item = (CallPlan, Class)> {
     let longest = case.scenario.serving.max_model_len;
     calls(case)
         .filter(move |(call, class)| !class.failed && call.prompt() + call.output() <= longest)
 }
 
-fn calls(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
-    case.workload.sessions.iter().flat_map(|session| {
-        let numbered = (0..).zip(&session.calls);
-        numbered.map(|(number, call)| (call, session.class(number)))
-    })
+fn calls(case: &Case) -> impl Iterator<Item = (CallPlan, Class)> {
+    let sessions = case.workload.sessions.iter();
+    sessions.flat_map(|session| session.calls().zip(session.classes()))
 }
 
 impl Work {
     fn of(case: &Case) -> Self {
         let mut work = Self { sessions: case.workload.sessions.len() as f64, ..Self::default() };
         for (call, class) in calls(case) {
-            if class.lane == 0 {
+            if class.is_main {
                 work.gaps_s += call.gap.secs();
             }
         }
@@ -247,11 +245,11 @@ impl Work {
         let api = &case.setup.api;
         for (call, class) in taken(case) {
             let host = api.before_queue(call.prompt()) + api.after_last_token(call.output());
-            let seconds = host.secs() + alone.alone_seconds(call);
+            let seconds = host.secs() + alone.alone_seconds(&call);
             work.calls += 1.0;
             work.context += (call.prompt() + call.output()).as_f64();
             work.alone_s += seconds;
-            if class.lane == 0 {
+            if class.is_main {
                 work.main_s += seconds;
             }
         }

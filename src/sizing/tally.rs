@@ -225,7 +225,7 @@ impl Observer for Tally {
         if !about.window.holds(call.ended) {
             return;
         }
-        let class = about.plan.class(call.call);
+        let class = &about.plan.class(call.call);
         pools::call(&mut self.pools, call);
         let sums = &mut self.calls;
         sums.compacted += u64::from(call.compacted);

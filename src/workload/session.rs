@@ -147,7 +147,7 @@ impl<'a> Maker<'a> {
 
     fn run(&mut self, plan: &Plan) {
         let mut last: Option<Last> = None;
-        let mut waits: Vec<usize> = Vec::new();
+        let (mut waits, mut next): (Vec<usize>, Vec<usize>) = Default::default();
         for (turn, planned) in plan.turns.iter().enumerate() {
             let turn = turn as u32;
             if turn > 0 && happens(&mut self.draws.plan, self.who.profile.number(Key::Switch)) {
@@ -162,14 +162,15 @@ impl<'a> Maker<'a> {
                 if self.calls.elapsed() > LONGEST {
                     return;
                 }
-                let mut next = vec![call];
+                next.clear();
+                next.push(call);
                 for _ in 0..planned.beside_at(step) {
                     next.push(self.beside(&wanted, &waits, &prompt));
                 }
                 for _ in 0..planned.spawned_at(step) {
                     next.push(self.subagent(turn, call));
                 }
-                waits = next;
+                std::mem::swap(&mut waits, &mut next);
                 last = Some(done);
             }
         }

@@ -32,7 +32,7 @@ struct WantsAlone;
 
 impl Observer for WantsAlone {
     fn call(&mut self, call: &CallRecord, about: &About<'_>) {
-        assert!(about.plan.calls.len() > call.call as usize);
+        assert!(about.plan.len() > call.call as usize);
     }
 
     fn turn(&mut self, _: &TurnRecord, _: &About<'_>) {}

@@ -146,7 +146,7 @@ impl<'a> Pins<'a> {
     fn hand_over(&mut self, sessions: &mut Vec<Next>, calls: &mut usize) {
         while self.waiting.front().is_some_and(|waiting| waiting.is_settled) {
             let Some(Waiting { next, .. }) = self.waiting.pop_front() else { break };
-            *calls += next.plan.calls.len();
+            *calls += next.plan.len();
             sessions.push(next);
             self.first += 1;
         }
@@ -200,9 +200,9 @@ impl<'a> Pins<'a> {
         for (call, wait) in plan.starts(self.open_loop) {
             self.queue.push(dispatched(wait), Event::Dispatch { session, call });
         }
-        let waits = (0u32..).zip(&plan.calls).map(|(call, _)| plan.after(call).len() as u32);
+        let waits = (0..plan.len() as u32).map(|call| plan.after(call).len() as u32);
         let waits = waits.collect();
-        let left = plan.calls.len();
+        let left = plan.len();
         let client = Some(Box::new(Client { waits, fits: vec![None; left], left }));
         self.waiting.push_back(Waiting { next, is_settled: false, client });
     }
@@ -266,7 +266,7 @@ impl<'a> Pins<'a> {
 
     /// As the world fits it, see there.
     fn fit(&self, plan: &SessionPlan, call: u32, client: Option<&Client>) -> Fit {
-        let of = &plan.calls[call as usize];
+        let of = &plan.call(call);
         let base = match of.base() {
             BasePlan::None => Fit::default(),
             BasePlan::Call(base) => {
@@ -285,7 +285,7 @@ impl<'a> Pins<'a> {
             let waits = &mut client.waits[call as usize];
             *waits -= 1;
             if *waits == 0 {
-                let at = now + next.plan.calls[call as usize].gap;
+                let at = now + next.plan.gap(call);
                 self.queue.push(at, Event::Dispatch { session, call });
             }
         }

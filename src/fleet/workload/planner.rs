@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::packed::{Draft, Packer};
+use super::plan::Rest;
 use super::{BasePlan, CallPlan, Class, ContextPlan, Counts, Link, Names, SessionPlan};
 use crate::observe::records::Place;
 use crate::trace::record::{AfterEvent, Base, Call, Name, Session, SharedContext, Status};
@@ -35,15 +37,28 @@ pub struct Planner {
     groups: Numbers,
     model_of: Vec<u32>,
     new_contexts: Vec<ContextPlan>,
+    /// Calls of the session at hand, what they wait for and who waits for them, call by call.
+    drafts: Vec<Draft>,
+    after: Vec<Link>,
+    then: Vec<Link>,
+    packer: Packer,
     /// Who waits for whom, in the order in which it is told: the calls waited for and who waits.
     waits: Vec<(u32, Link)>,
     /// Turns of the session at hand by their numbers in the trace, in ascending order, with the
     /// calls of each.
     turns: Vec<(u32, u32)>,
+    /// From which call on calls are of which turn, by position.
+    turn_runs: Vec<(u32, u32)>,
+    /// Models that are not the first.
+    other_models: Vec<u32>,
+    /// Calls of subagents with their lanes, and calls that had failed with how long that took.
+    lanes_of: Vec<(u32, u32)>,
+    failures: Vec<(u32, Span)>,
     lanes: LanePositions,
     /// By call: how many continue it, directly or not, and the most behind one of them.
     followers: Vec<(u32, u32)>,
     counts: Counts,
+    keeps_offsets: bool,
 }
 
 impl Planner {
@@ -60,12 +75,26 @@ impl Planner {
             groups: Numbers::default(),
             model_of: Vec::new(),
             new_contexts: Vec::new(),
+            drafts: Vec::new(),
+            after: Vec::new(),
+            then: Vec::new(),
+            packer: Packer::default(),
             waits: Vec::new(),
             turns: Vec::new(),
+            turn_runs: Vec::new(),
+            other_models: Vec::new(),
+            lanes_of: Vec::new(),
+            failures: Vec::new(),
             lanes: LanePositions::default(),
             followers: Vec::new(),
             counts: Counts::default(),
+            keeps_offsets: true,
         }
+    }
+
+    /// Recorded dispatches are of no use where calls wait for each other: plans come without them.
+    pub fn forget_offsets(&mut self) {
+        self.keeps_offsets = false;
     }
 
     /// A shared context, whose base came before.
@@ -85,21 +114,23 @@ impl Planner {
     pub fn session(&mut self, session: &Session) -> Arrival {
         self.counts =
             Counts { sessions: 1, calls: session.calls.len() as u64, ..Counts::default() };
-        let mut plan = SessionPlan {
-            id: Name::clone(&session.id),
-            calls: Vec::with_capacity(session.calls.len()),
-            ..SessionPlan::default()
-        };
-        self.calls(session, &mut plan);
-        let first = session.calls.first();
-        plan.at = first.map_or(Span::ZERO, |call| call.at.saturating_sub(call.gap));
-        let offset = |call: &Call| call.at.saturating_sub(plan.at);
-        plan.offsets = session.calls.iter().map(offset).collect();
+        self.calls(session);
+        self.link();
+        self.mark_where_it_goes_on();
+        let at = session.calls.first().map_or(Span::ZERO, |call| call.at.saturating_sub(call.gap));
         let at_once = session.calls.iter().filter(|call| call.after.is_empty());
-        plan.lead = at_once.map(|call| call.gap).min().unwrap_or_default();
-        self.link(&mut plan);
-        self.mark_where_it_goes_on(&mut plan.calls);
-        plan.classes.shrink_to_fit();
+        let plan = SessionPlan {
+            id: Name::clone(&session.id),
+            at,
+            lead: at_once.map(|call| call.gap).min().unwrap_or_default(),
+            // A call writes at most two segments, and a model that is not the first has its own.
+            segments: 2 * session.calls.len() as u32 * (1 + self.other_models.len() as u32),
+            turns: self.turns.len() as u32,
+            calls: self.packer.pack(&self.drafts, &self.after, &self.then),
+            turn_runs: self.turn_runs.as_slice().into(),
+            rest: self.rest(session, at),
+            alone: None,
+        };
         let names = Names {
             models: self.models.take_new(),
             tenants: self.tenants.take_new(),
@@ -110,53 +141,62 @@ impl Planner {
         Arrival { plan: Arc::new(plan), contexts, names, counts: self.counts }
     }
 
-    fn calls(&mut self, session: &Session, plan: &mut SessionPlan) {
+    /// What few sessions have, if this one has any of it.
+    fn rest(&self, session: &Session, at: Span) -> Option<Box<Rest>> {
+        let in_order = (0..).zip(&self.turn_runs).all(|(at, (_, turn))| *turn == at);
+        if in_order && self.lanes_of.is_empty() && self.failures.is_empty() && !self.keeps_offsets {
+            return None;
+        }
+        let offsets = session.calls.iter().filter(|_| self.keeps_offsets);
+        let turn_calls = self.turns.iter().filter(|_| !in_order);
+        Some(Box::new(Rest {
+            offsets: offsets.map(|call| call.at.saturating_sub(at)).collect(),
+            lanes: self.lanes_of.as_slice().into(),
+            failures: self.failures.as_slice().into(),
+            turn_calls: turn_calls.map(|(_, calls)| *calls).collect(),
+        }))
+    }
+
+    fn calls(&mut self, session: &Session) {
         self.lanes.begin();
         self.count_turns(session);
-        plan.after.reserve_exact(session.calls.iter().map(|call| call.after.len()).sum());
-        plan.turn_calls = self.turns.iter().map(|(_, calls)| *calls).collect();
-        let mut models: Vec<u32> = Vec::new();
-        let mut last: Option<(&Call, u32)> = None;
+        self.drafts.clear();
+        self.after.clear();
+        self.turn_runs.clear();
+        self.other_models.clear();
+        self.lanes_of.clear();
+        self.failures.clear();
+        let mut last: Option<&Call> = None;
         for (number, call) in (0u32..).zip(&session.calls) {
-            let turn = match last {
-                Some((before, turn)) if before.turn == call.turn => turn,
-                _ => self.turns.partition_point(|(turn, _)| *turn < call.turn) as u32,
-            };
-            let place = self.lanes.place(call);
-            let (ready, of) = self.call(call, last.map(|(call, _)| call), plan, turn, place);
-            if of.model > 0 && !models.contains(&of.model) {
-                models.push(of.model);
+            if last.is_none_or(|before| before.turn != call.turn) {
+                let turn = self.turns.partition_point(|(turn, _)| *turn < call.turn) as u32;
+                self.turn_runs.push((number, turn));
             }
-            let class = class(&mut plan.classes, of);
+            let place = self.lanes.place(call);
+            let (plan, class) = self.call(call, last, place);
+            if class.model > 0 && !self.other_models.contains(&class.model) {
+                self.other_models.push(class.model);
+            }
             for after in &call.after {
                 let on_dispatch = after.event == AfterEvent::Dispatched;
                 self.waits.push((after.call, Link::new(number, on_dispatch)));
-                plan.after.push(Link::new(after.call, on_dispatch));
+                self.after.push(Link::new(after.call, on_dispatch));
             }
-            let failed = call.status == Status::Failed;
             let duration = call.seen_duration.unwrap_or_default();
-            plan.failures.extend(failed.then_some((number, duration)));
-            let after_until = plan.after.len() as u32;
-            plan.calls.push(CallPlan { after_until, class, ..ready });
-            last = Some((call, turn));
+            self.failures.extend(class.failed.then_some((number, duration)));
+            self.lanes_of.extend((call.lane > 0).then_some((number, call.lane)));
+            let after_until = self.after.len() as u32;
+            self.drafts.push(Draft { plan, class, after_until, then_until: 0 });
+            last = Some(call);
         }
-        // A call writes at most two segments, and a model that is not the first has its own.
-        plan.segments = 2 * plan.calls.len() as u32 * (1 + models.len() as u32);
     }
 
-    fn call(
-        &mut self,
-        call: &Call,
-        before: Option<&Call>,
-        plan: &SessionPlan,
-        turn: u32,
-        place: Place,
-    ) -> (CallPlan, Class) {
+    fn call(&mut self, call: &Call, before: Option<&Call>, place: Place) -> (CallPlan, Class) {
         let failed = call.status == Status::Failed;
         self.counts.empty_outputs += u64::from(!failed && call.output_tokens == Tokens::ZERO);
         self.counts.empty_prompts += u64::from(!failed && call.prompt_tokens == Tokens::ZERO);
         self.counts.failures_without_duration += u64::from(failed && call.seen_duration.is_none());
-        let last = before.zip(plan.calls.last().map(|last| &plan.classes[last.class as usize]));
+        let last = before.zip(self.drafts.last().map(|last| &last.class));
         // Names of calls in a row are nearly always the same text, and the same copy of it.
         let same = |name: fn(&Call) -> &Name, number: fn(&Class) -> u32| {
             let (before, class) = last?;
@@ -172,11 +212,11 @@ impl Planner {
             Base::Shared(name) => BasePlan::Context(self.contexts[name]),
         };
         let switches = match base {
-            BasePlan::Call(base) => plan.class(base).model != model,
+            BasePlan::Call(base) => self.drafts[base as usize].class.model != model,
             _ => false,
         };
         let class = Class {
-            lane: call.lane,
+            is_main: call.lane == 0,
             tenant: tenant.unwrap_or_else(|| self.tenants.of(&call.tenant)),
             profile: profile.unwrap_or_else(|| self.profiles.of(&call.profile)),
             model,
@@ -185,20 +225,17 @@ impl Planner {
             finish: call.finish,
             failed,
         };
-        let ready = CallPlan {
+        let plan = CallPlan {
             gap: call.gap,
             kept: small(call.kept_tokens),
             goes_on: 0,
             prompt: small(call.prompt_tokens.max(Tokens(1))),
             output: small(call.output_tokens.max(Tokens(1))),
-            base: base.packed(),
+            base,
             continued_by: 0,
-            turn,
-            class: 0,
-            after_until: 0,
-            then_until: 0,
+            nobody_goes_beyond: true,
         };
-        (ready, class)
+        (plan, class)
     }
 
     fn count_turns(&mut self, session: &Session) {
@@ -216,20 +253,28 @@ impl Planner {
     }
 
     /// Tells every call where most of the calls that continue it, directly or not, part from it.
-    fn mark_where_it_goes_on(&mut self, calls: &mut [CallPlan]) {
+    fn mark_where_it_goes_on(&mut self) {
         self.followers.clear();
-        self.followers.resize(calls.len(), (1, 0));
+        self.followers.resize(self.drafts.len(), (1, 0));
         // A call's base stands before it.
-        for call in (0..calls.len()).rev() {
-            let BasePlan::Call(base) = calls[call].base() else { continue };
-            let base = base as usize;
+        for call in (0..self.drafts.len()).rev() {
+            let CallPlan { base, kept, .. } = self.drafts[call].plan;
+            let BasePlan::Call(base) = base else { continue };
             let behind = self.followers[call].0;
-            let (followers, most) = &mut self.followers[base];
+            let (followers, most) = &mut self.followers[base as usize];
+            let base = &mut self.drafts[base as usize].plan;
             *followers += behind;
-            calls[base].continued_by += 1;
+            base.continued_by += 1;
             if behind > *most {
                 *most = behind;
-                calls[base].goes_on = calls[call].kept;
+                base.goes_on = kept;
+            }
+        }
+        for call in 0..self.drafts.len() {
+            let CallPlan { base, kept, .. } = self.drafts[call].plan;
+            if let BasePlan::Call(base) = base {
+                let base = &mut self.drafts[base as usize].plan;
+                base.nobody_goes_beyond &= kept <= base.goes_on;
             }
         }
     }
@@ -245,29 +290,17 @@ impl Planner {
     }
 
     /// Tells every call who waits for it: first those that wait for its dispatch, in order.
-    fn link(&mut self, plan: &mut SessionPlan) {
+    fn link(&mut self) {
         self.waits.sort_by_key(|(call, then)| (*call, !then.on_dispatch()));
+        self.then.clear();
         let mut waits = self.waits.drain(..).peekable();
-        plan.then.reserve_exact(waits.len());
-        for (number, call) in (0u32..).zip(&mut plan.calls) {
+        for (number, draft) in (0u32..).zip(&mut self.drafts) {
             while let Some((_, then)) = waits.next_if(|(waited_for, _)| *waited_for == number) {
-                plan.then.push(then);
+                self.then.push(then);
             }
-            call.then_until = plan.then.len() as u32;
+            draft.then_until = self.then.len() as u32;
         }
     }
-}
-
-/// The number of a class among those of a session, of which the last ones are looked through.
-fn class(classes: &mut Vec<Class>, of: Class) -> u32 {
-    const LAST: usize = 8;
-    let from = classes.len().saturating_sub(LAST);
-    let found = classes[from..].iter().position(|class| *class == of);
-    let place = found.map_or(classes.len(), |place| from + place);
-    if place == classes.len() {
-        classes.push(of);
-    }
-    place as u32
 }
 
 /// Counts of tokens in a trace are at most [`crate::trace::check::TOKENS_MAX`].

@@ -48,8 +48,8 @@ pub(super) fn check_target(scenario: &Scenario, slo: &Slo) -> Result<()> {
 pub(super) fn check_homes(scenario: &Scenario, workload: &Workload) -> Result<()> {
     let mut homes = Homes::new(&scenario.pools);
     for session in &workload.sessions {
-        for number in 0..session.calls.len() as u32 {
-            if homes.of(session.class(number), &workload.names).is_none() {
+        for number in 0..session.len() as u32 {
+            if homes.of(&session.class(number), &workload.names).is_none() {
                 let call = HomelessCall::new(session, number, &workload.names);
                 return Err(homeless(scenario, &call));
             }

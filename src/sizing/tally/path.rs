@@ -283,10 +283,10 @@ impl OpenPlay {
         self.calls.retain(|(call, _)| {
             let is_waited_for = || {
                 let then = plan.then(*call).iter().map(|then| then.call());
-                let mut elsewhere = then.filter(|then| plan.calls[*then as usize].turn != turn);
+                let mut elsewhere = then.filter(|then| plan.turn(*then) != turn);
                 elsewhere.any(|then| plan.after(then).len() > 1)
             };
-            plan.calls[*call as usize].turn != turn || is_waited_for()
+            plan.turn(*call) != turn || is_waited_for()
         });
     }
 
@@ -306,7 +306,7 @@ impl OpenPlay {
                 (at != Time::MAX).then_some((at, after.call()))
             });
             match reached.max() {
-                Some((at, before)) if plan.calls[before as usize].turn == turn.turn => {
+                Some((at, before)) if plan.turn(before) == turn.turn => {
                     until = until.min(marks.dispatched).min(at);
                     (call, near) = (before, place);
                 }

@@ -107,7 +107,7 @@ impl TargetTally {
     /// A turn or a task with this much of a quantity. It is its session's first call's tenant's and
     /// profile's.
     pub(super) fn unit(&mut self, session: u32, sample: f64, about: &About<'_>) {
-        if about.plan.calls.is_empty() {
+        if about.plan.is_empty() {
             return;
         }
         let class = about.plan.class(0);
