@@ -13,7 +13,7 @@ use crate::fleet::arrivals::Stream;
 use crate::fleet::feed::{Beside, Feed};
 use crate::sizing::case::Case;
 use crate::trace::canonical::{self, Reader};
-use crate::trace::record::{Item, Trace};
+use crate::trace::record::{Item, Kept, Lend, Trace};
 use crate::units::Span;
 use crate::workload::generate as workload;
 use crate::workload::generate::{Generator, Request};
@@ -138,22 +138,18 @@ fn stream_made(
         }
     };
     let items = Generator::owning(Arc::clone(request)).map(made);
-    let feed = feed(items, case, alone);
+    let feed = feed(Kept::from(items), case, alone);
     (if beside { Box::new(on_a_thread(feed)) } else { Box::new(feed) }, extent)
 }
 
-fn feed<I: Iterator<Item = Result<Item>>>(
-    items: I,
-    case: &Case,
-    alone: Option<AloneTimes>,
-) -> Feed<I> {
-    let feed = Feed::new(items, &case.scenario.served()).with_alone(alone);
+fn feed<I: Lend>(items: I, case: &Case, alone: Option<AloneTimes>) -> Feed<I> {
+    let feed = Feed::lent(items, &case.scenario.served()).with_alone(alone);
     feed.in_closed_loop(!case.scenario.open_loop)
 }
 
 fn on_a_thread<I>(feed: Feed<I>) -> Beside
 where
-    I: Iterator<Item = Result<Item>> + Send + 'static,
+    I: Lend + Send + 'static,
 {
     Beside::new(move |hand| {
         for arrival in feed {

@@ -7,28 +7,29 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use csv::ByteRecord;
 use rustc_hash::FxHashSet;
 
-use super::input::{self, Source};
-use super::{Column, SHARED_MARK, Words};
+use super::rows::Rows;
+use super::{Column, SHARED_MARK, Words, input};
 use crate::diag::{Error, Result};
 use crate::trace::check::{self, Checker};
-use crate::trace::record::{After, AfterEvent, Base, Call, Item, Name, Session, SharedContext};
-use crate::units::{Span, Tokens};
+use crate::trace::record::{
+    After, AfterEvent, Base, Call, Cause, Finish, Item, Lend, Lent, Name, Session, SharedContext,
+    Status,
+};
+use crate::units::{NANOS_PER_SEC, Span, Tokens};
 
 /// Streams a canonical trace: an iterator over its shared contexts and sessions.
 ///
 /// Every item is checked before it is handed out. After an error the iterator is at its end,
 /// unless it is [lenient](Self::lenient).
 pub struct Reader {
-    rows: csv::Reader<Source>,
+    rows: Rows,
     file: String,
     layout: Layout,
     names: Names,
     checker: Checker,
-    record: ByteRecord,
-    /// `record` holds a row that no item has taken yet.
+    /// There is a row at hand that no item has taken yet.
     row_waits: bool,
     any_session: bool,
     ended: bool,
@@ -37,6 +38,17 @@ pub struct Reader {
     open: Option<Name>,
     /// Further errors of the last session.
     more: VecDeque<Error>,
+    /// The last session, the lines of its calls, and calls of earlier ones to write into.
+    session: Session,
+    lines: Vec<u64>,
+    spare: Vec<Call>,
+}
+
+/// What the next item is.
+enum Found {
+    Context(SharedContext),
+    /// The session that is kept.
+    Session,
 }
 
 impl Reader {
@@ -69,17 +81,8 @@ impl Reader {
     ) -> Result<Self> {
         let file = display_name.into();
         let source = input::text(Box::new(reader)).map_err(|error| error.in_file(&file))?;
-        // Widths are compared here, so that the error can say what is wrong with the row.
-        let mut rows = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(1 << 16)
-            .from_reader(source);
-        let mut record = ByteRecord::new();
-        let layout = match rows.read_byte_record(&mut record) {
-            Ok(_) => Layout::new(&record),
-            Err(error) => Err(csv_error(error)),
-        };
+        let mut rows = Rows::new(source);
+        let layout = rows.next().and_then(|_| Layout::new(&rows));
         let layout = layout.map_err(|error| error.in_file(&file).at_line(1))?;
         Ok(Self {
             rows,
@@ -87,13 +90,15 @@ impl Reader {
             layout,
             names: Names::default(),
             checker: Checker::default(),
-            record,
             row_waits: false,
             any_session: false,
             ended: false,
             lenient: false,
             open: None,
             more: VecDeque::new(),
+            session: no_session(),
+            lines: Vec::new(),
+            spare: Vec::new(),
         })
     }
 
@@ -111,20 +116,20 @@ impl Reader {
         if self.row_waits {
             return Ok(true);
         }
-        let read = self.rows.read_byte_record(&mut self.record).map_err(csv_error);
+        let read = self.rows.next();
         self.row_waits = read.map_err(|error| {
             self.ended = true;
-            error.at_line(self.rows.position().line())
+            error.at_line(self.rows.line_reached())
         })?;
-        if self.row_waits && self.record.len() != self.layout.width {
+        if self.row_waits && self.rows.len() != self.layout.width {
             self.row_waits = false;
-            return Err(width_error(&self.record, self.layout.width).at_line(line(&self.record)));
+            return Err(width_error(&self.rows, self.layout.width).at_line(self.rows.line()));
         }
         Ok(self.row_waits)
     }
 
     /// The next item; `None` at the end of the file.
-    fn item(&mut self) -> Result<Option<Item>> {
+    fn item(&mut self) -> Result<Option<Found>> {
         if !self.row()? {
             self.ended = true;
             if self.any_session {
@@ -132,8 +137,8 @@ impl Reader {
             }
             return Err(Error::new("the trace holds no session: there is no row of a call"));
         }
-        let at_line = line(&self.record);
-        let row = Row { record: &self.record, layout: &self.layout };
+        let at_line = self.rows.line();
+        let row = Row { rows: &self.rows, layout: &self.layout };
         let id = row.text(Column::Session).map_err(|error| {
             self.row_waits = false;
             error.at_line(at_line)
@@ -147,52 +152,58 @@ impl Reader {
                     Ok(context)
                 });
                 self.row_waits = false;
-                Item::Context(context.map_err(|error| {
+                Found::Context(context.map_err(|error| {
                     self.checker.assume(&name);
                     self.placed(error, at_line)
                 })?)
             }
             None => {
                 let id = Name::from(id);
-                Item::Session(self.session(id)?)
+                self.session(id)?;
+                Found::Session
             }
         };
         Ok(Some(item))
     }
 
     /// All rows of the session whose first row waits.
-    fn session(&mut self, id: Name) -> Result<Session> {
+    fn session(&mut self, id: Name) -> Result<()> {
         self.open = Some(Name::clone(&id));
-        let mut session = Session { id, calls: Vec::new() };
-        let mut lines = Vec::new();
+        let mut session = std::mem::replace(&mut self.session, no_session());
+        self.spare.append(&mut session.calls);
+        session.id = id;
+        self.lines.clear();
         if self.checker.knows(&session.id) {
             let error = check::came_back(&session.id);
-            return Err(self.placed(error, line(&self.record)));
+            return Err(self.placed(error, self.rows.line()));
         }
         while self.row_after(&session)? {
-            let at_line = line(&self.record);
-            let row = Row { record: &self.record, layout: &self.layout };
+            let at_line = self.rows.line();
+            let row = Row { rows: &self.rows, layout: &self.layout };
             if row.bytes(Column::Session) != session.id.as_bytes() {
                 break;
             }
-            let call = row.call(session.calls.len(), &mut self.names);
-            session.calls.push(call.map_err(|error| self.placed(error, at_line))?);
-            lines.push(at_line);
+            let mut call = self.spare.pop().unwrap_or_else(|| self.names.no_call());
+            let read = row.call(session.calls.len(), &mut self.names, &mut call);
+            read.map_err(|error| self.placed(error, at_line))?;
+            session.calls.push(call);
+            self.lines.push(at_line);
             self.row_waits = false;
         }
         let most = if self.lenient { usize::MAX } else { 1 };
         let faults = self.checker.faults(&session, most).into_iter();
         let mut errors: VecDeque<Error> =
-            faults.map(|fault| self.placed(fault.error, lines[fault.call])).collect();
+            faults.map(|fault| self.placed(fault.error, self.lines[fault.call])).collect();
         if let Some(first) = errors.pop_front() {
             errors.append(&mut self.more);
             self.more = errors;
             return Err(first);
         }
         self.checker.remember(&session);
+        self.session = session;
         self.open = None;
         self.any_session = true;
-        Ok(session)
+        Ok(())
     }
 
     /// Sees to it that a row waits while a session is read; false at the end of the file. A row
@@ -203,7 +214,7 @@ impl Reader {
                 Err(error) if self.lenient && !self.ended => error,
                 row => return row,
             };
-            let row = Row { record: &self.record, layout: &self.layout };
+            let row = Row { rows: &self.rows, layout: &self.layout };
             if row.bytes(Column::Session) == session.id.as_bytes() {
                 return Err(error);
             }
@@ -219,7 +230,7 @@ impl Reader {
         loop {
             match self.row() {
                 Ok(true) => {
-                    let row = Row { record: &self.record, layout: &self.layout };
+                    let row = Row { rows: &self.rows, layout: &self.layout };
                     if row.bytes(Column::Session) != id.as_bytes() {
                         return;
                     }
@@ -246,18 +257,16 @@ impl Reader {
     }
 }
 
-impl Iterator for Reader {
-    type Item = Result<Item>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl Reader {
+    fn found(&mut self) -> Option<Result<Found>> {
         if let Some(error) = self.more.pop_front() {
             return Some(Err(error.in_file(&self.file)));
         }
         if self.ended {
             return None;
         }
-        let item = self.item().transpose();
-        if let Some(Err(_)) = item {
+        let found = self.item().transpose();
+        if let Some(Err(_)) = found {
             if self.lenient {
                 self.skip_session();
             } else {
@@ -265,8 +274,35 @@ impl Iterator for Reader {
                 self.ended = true;
             }
         }
-        item.map(|item| item.map_err(|error| error.in_file(&self.file)))
+        found.map(|found| found.map_err(|error| error.in_file(&self.file)))
     }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = self.found()?;
+        Some(found.map(|found| match found {
+            Found::Context(context) => Item::Context(context),
+            Found::Session => Item::Session(std::mem::replace(&mut self.session, no_session())),
+        }))
+    }
+}
+
+/// Without memory of its own for every session and call.
+impl Lend for Reader {
+    fn lend(&mut self) -> Option<Result<Lent<'_>>> {
+        let found = self.found()?;
+        Some(found.map(|found| match found {
+            Found::Context(context) => Lent::Context(context),
+            Found::Session => Lent::Session(&self.session),
+        }))
+    }
+}
+
+fn no_session() -> Session {
+    Session { id: Name::default(), calls: Vec::new() }
 }
 
 /// A file, and how much of it was read.
@@ -292,9 +328,9 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(header: &ByteRecord) -> Result<Self> {
+    fn new(header: &Rows) -> Result<Self> {
         let mut places = vec![None; Column::ALL.len()];
-        for (place, name) in header.iter().enumerate() {
+        for (place, name) in header.cells().enumerate() {
             let number = place as u64 + 1;
             let name = std::str::from_utf8(name)
                 .map_err(|_| Error::new("the header is not UTF-8").at_column(number))?;
@@ -341,11 +377,43 @@ impl Names {
         self.0.insert(Name::clone(&name));
         name
     }
+
+    /// A call to write a row into.
+    fn no_call(&mut self) -> Call {
+        let nobody = self.get("");
+        Call {
+            at: Span::ZERO,
+            after: Vec::new(),
+            gap: Span::ZERO,
+            cause: Cause::User,
+            turn: 0,
+            lane: 0,
+            model: Name::clone(&nobody),
+            tenant: Name::clone(&nobody),
+            user: Name::clone(&nobody),
+            profile: nobody,
+            base: Base::None,
+            kept_tokens: Tokens::ZERO,
+            prompt_tokens: Tokens::ZERO,
+            output_tokens: Tokens::ZERO,
+            tools: None,
+            status: Status::Ok,
+            finish: Finish::Stop,
+            priority: 0,
+            key: None,
+            stream: None,
+            max_tokens: None,
+            retries: 0,
+            seen_cached: None,
+            seen_ttft: None,
+            seen_duration: None,
+        }
+    }
 }
 
 /// One row, its cells found by column. Every error names its column.
 struct Row<'a> {
-    record: &'a ByteRecord,
+    rows: &'a Rows,
     layout: &'a Layout,
 }
 
@@ -353,7 +421,7 @@ impl Row<'_> {
     /// The cell as it stands; empty where the file has no such column.
     fn bytes(&self, column: Column) -> &[u8] {
         let place = self.layout.places[column as usize];
-        place.and_then(|place| self.record.get(place)).unwrap_or_default()
+        place.and_then(|place| self.rows.cell(place)).unwrap_or_default()
     }
 
     fn text(&self, column: Column) -> Result<&str> {
@@ -363,6 +431,9 @@ impl Row<'_> {
 
     /// A whole number up to `max`.
     fn integer(&self, column: Column, max: u64) -> Result<u64> {
+        if let Some(number) = digits(self.bytes(column)).filter(|number| *number <= max) {
+            return Ok(number);
+        }
         let text = self.text(column)?;
         whole(text).filter(|number| *number <= max).ok_or_else(|| {
             Error::found(text, format!("a whole number from 0 to {max}")).in_field(column.name())
@@ -379,6 +450,9 @@ impl Row<'_> {
     }
 
     fn span(&self, column: Column) -> Result<Span> {
+        if let Some(span) = plain_seconds(self.bytes(column)).filter(|s| *s <= check::TIME_MAX) {
+            return Ok(span);
+        }
         let text = self.text(column)?;
         seconds(text).filter(|span| *span <= check::TIME_MAX).ok_or_else(|| {
             let max = check::TIME_MAX.secs_text();
@@ -390,13 +464,22 @@ impl Row<'_> {
         self.text(column).map(|text| names.get(text))
     }
 
+    /// The same where mostly that name stands already.
+    fn name_into(&self, column: Column, names: &mut Names, name: &mut Name) -> Result<()> {
+        if self.bytes(column) != name.as_bytes() {
+            *name = self.name(column, names)?;
+        }
+        Ok(())
+    }
+
     fn word<T: Words>(&self, column: Column) -> Result<T> {
+        let bytes = self.bytes(column);
+        if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| word.as_bytes() == bytes) {
+            return Ok(*value);
+        }
         let text = self.text(column)?;
-        let value = T::WORDS.iter().find(|(word, _)| *word == text);
-        value.map(|(_, value)| *value).ok_or_else(|| {
-            let words = T::WORDS.iter().map(|(word, _)| *word);
-            Error::unknown(column.name(), text, words).in_field(column.name())
-        })
+        let words = T::WORDS.iter().map(|(word, _)| *word);
+        Err(Error::unknown(column.name(), text, words).in_field(column.name()))
     }
 
     /// `True` and `False` are what Python writes.
@@ -417,11 +500,17 @@ impl Row<'_> {
         if self.bytes(column).is_empty() { Ok(None) } else { read(self, column).map(Some) }
     }
 
-    fn after(&self) -> Result<Vec<After>> {
-        let text = self.text(Column::After)?;
-        if text.is_empty() {
-            return Ok(Vec::new());
+    fn after(&self, after: &mut Vec<After>) -> Result<()> {
+        after.clear();
+        let bytes = self.bytes(Column::After);
+        if bytes.is_empty() {
+            return Ok(());
         }
+        if let Some(call) = small_digits(bytes) {
+            after.push(After { call, event: AfterEvent::Finished });
+            return Ok(());
+        }
+        let text = self.text(Column::After)?;
         let entries = text.split(';').map(|entry| {
             let (number, event) = match entry.strip_suffix('d') {
                 Some(number) => (number, AfterEvent::Dispatched),
@@ -430,13 +519,19 @@ impl Row<'_> {
             let call = call_number(number)?;
             Some(After { call, event })
         });
-        entries.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            Error::found(text, "call numbers with `;` between them, as in `3;5d`")
-                .in_field(Column::After.name())
-        })
+        for entry in entries {
+            after.push(entry.ok_or_else(|| {
+                Error::found(text, "call numbers with `;` between them, as in `3;5d`")
+                    .in_field(Column::After.name())
+            })?);
+        }
+        Ok(())
     }
 
     fn base(&self, names: &mut Names) -> Result<Base> {
+        if let Some(call) = small_digits(self.bytes(Column::Base)) {
+            return Ok(Base::Call(call));
+        }
         let text = self.text(Column::Base)?;
         if text.is_empty() {
             return Ok(Base::None);
@@ -476,39 +571,43 @@ impl Row<'_> {
     }
 
     /// The call of this row, which must bear the number `expected`.
-    fn call(&self, expected: usize, names: &mut Names) -> Result<Call> {
+    fn call(&self, expected: usize, names: &mut Names, call: &mut Call) -> Result<()> {
         let number = self.integer(Column::Call, u64::from(u32::MAX))?;
         if number != expected as u64 {
             return Err(Error::found(number, format!("{expected}, the next call of the session"))
                 .in_field(Column::Call.name()));
         }
-        Ok(Call {
-            at: self.span(Column::At)?,
-            after: self.after()?,
-            gap: self.span(Column::Gap)?,
-            cause: self.word(Column::Cause)?,
-            turn: self.number(Column::Turn)?,
-            lane: self.number(Column::Lane)?,
-            model: self.name(Column::Model, names)?,
-            tenant: self.name(Column::Tenant, names)?,
-            user: self.name(Column::User, names)?,
-            profile: self.name(Column::Profile, names)?,
-            base: self.base(names)?,
-            kept_tokens: self.tokens(Column::Kept)?,
-            prompt_tokens: self.tokens(Column::Prompt)?,
-            output_tokens: self.tokens(Column::Output)?,
-            tools: self.known(Column::Tools, Self::number)?,
-            status: self.word(Column::Status)?,
-            finish: self.known(Column::Finish, Self::word)?.unwrap_or_default(),
-            priority: self.known(Column::Priority, Self::priority)?.unwrap_or_default(),
-            key: self.known(Column::Key, |row, column| row.name(column, names))?,
-            stream: self.known(Column::Stream, Self::yes_or_no)?,
-            max_tokens: self.known(Column::MaxTokens, Self::tokens)?,
-            retries: self.known(Column::Retries, Self::number)?.unwrap_or_default(),
-            seen_cached: self.known(Column::SeenCached, Self::tokens)?,
-            seen_ttft: self.known(Column::SeenTtft, Self::span)?,
-            seen_duration: self.known(Column::SeenDuration, Self::span)?,
-        })
+        call.at = self.span(Column::At)?;
+        self.after(&mut call.after)?;
+        call.gap = self.span(Column::Gap)?;
+        call.cause = self.word(Column::Cause)?;
+        call.turn = self.number(Column::Turn)?;
+        call.lane = self.number(Column::Lane)?;
+        self.name_into(Column::Model, names, &mut call.model)?;
+        self.name_into(Column::Tenant, names, &mut call.tenant)?;
+        self.name_into(Column::User, names, &mut call.user)?;
+        self.name_into(Column::Profile, names, &mut call.profile)?;
+        call.base = self.base(names)?;
+        call.kept_tokens = self.tokens(Column::Kept)?;
+        call.prompt_tokens = self.tokens(Column::Prompt)?;
+        call.output_tokens = self.tokens(Column::Output)?;
+        call.tools = self.known(Column::Tools, Self::number)?;
+        call.status = self.word(Column::Status)?;
+        call.finish = self.known(Column::Finish, Self::word)?.unwrap_or_default();
+        call.priority = self.known(Column::Priority, Self::priority)?.unwrap_or_default();
+        match &mut call.key {
+            Some(key) if !self.bytes(Column::Key).is_empty() => {
+                self.name_into(Column::Key, names, key)?;
+            }
+            key => *key = self.known(Column::Key, |row, column| row.name(column, names))?,
+        }
+        call.stream = self.known(Column::Stream, Self::yes_or_no)?;
+        call.max_tokens = self.known(Column::MaxTokens, Self::tokens)?;
+        call.retries = self.known(Column::Retries, Self::number)?.unwrap_or_default();
+        call.seen_cached = self.known(Column::SeenCached, Self::tokens)?;
+        call.seen_ttft = self.known(Column::SeenTtft, Self::span)?;
+        call.seen_duration = self.known(Column::SeenDuration, Self::span)?;
+        Ok(())
     }
 
     fn priority(&self, column: Column) -> Result<i32> {
@@ -518,6 +617,39 @@ impl Row<'_> {
             Error::found(text, allowed).in_field(column.name())
         })
     }
+}
+
+/// A number of a few digits and nothing else, as most cells hold it.
+fn digits(cell: &[u8]) -> Option<u64> {
+    // No number of so many digits is too large.
+    if cell.is_empty() || cell.len() > 18 {
+        return None;
+    }
+    let mut number = 0;
+    for byte in cell {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = 10 * number + u64::from(digit);
+    }
+    Some(number)
+}
+
+fn small_digits(cell: &[u8]) -> Option<u32> {
+    digits(cell).and_then(|number| u32::try_from(number).ok())
+}
+
+/// Seconds as this crate writes them; `None` for what has to be looked at more closely.
+fn plain_seconds(cell: &[u8]) -> Option<Span> {
+    let point = cell.iter().position(|byte| *byte == b'.').unwrap_or(cell.len());
+    let (whole, fraction) = (&cell[..point], cell.get(point + 1..).unwrap_or_default());
+    if whole.len() > 9 || fraction.len() > 9 {
+        return None;
+    }
+    let nanos = if fraction.is_empty() { 0 } else { digits(fraction)? };
+    let nanos = nanos * 10u64.pow(9 - fraction.len() as u32);
+    Some(Span(digits(whole)? * NANOS_PER_SEC + nanos))
 }
 
 /// Digits only: a sign, a space or an exponent is no whole number here. `12.0` is 12, as data
@@ -540,23 +672,12 @@ fn seconds(text: &str) -> Option<Span> {
     (secs.is_finite() && secs >= 0.0).then(|| Span::from_secs_f64(secs))
 }
 
-fn line(record: &ByteRecord) -> u64 {
-    record.position().map_or(0, csv::Position::line)
-}
-
-fn csv_error(error: csv::Error) -> Error {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => input::unreadable(&error),
-        kind => Error::new(format!("cannot read on: {kind:?}")),
-    }
-}
-
-fn width_error(record: &ByteRecord, width: usize) -> Error {
-    let found = record.len();
+fn width_error(rows: &Rows, width: usize) -> Error {
+    let found = rows.len();
     let kind = if found < width { "short" } else { "long" };
     let error =
         Error::new(format!("the row is too {kind}: {found} cells, the header has {width} columns"));
-    if record.iter().any(|cell| cell.contains(&b'\n')) {
+    if rows.cells().any(|cell| cell.contains(&b'\n')) {
         return error.help("a cell runs over several lines: is a quotation mark never closed?");
     }
     error
