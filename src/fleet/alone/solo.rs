@@ -167,7 +167,8 @@ struct Lone {
 
 impl Lone {
     fn new(config: &EngineConfig, cost: &StepCost) -> Self {
-        let (budget, cap) = (config.max_num_batched_tokens.0, config.long_prefill_token_threshold.0);
+        let (budget, cap) =
+            (config.max_num_batched_tokens.0, config.long_prefill_token_threshold.0);
         let spared = cap == 0 || config.vllm.spares_a_lone_request_the_threshold();
         let chunk = if spared { budget } else { budget.min(cap) };
         let fixed = |decodes: u64, prefill: u64| {
@@ -235,9 +236,8 @@ impl Lone {
 
     /// The steps that decode with contexts longer than `from` tokens, up to `upto` tokens.
     fn decodes(&self, cost: &StepCost, from: u64, upto: u64) -> Ticks {
-        let between = |below: fn(Option<Reach>, u64) -> u64, reach| {
-            below(reach, upto) - below(reach, from)
-        };
+        let between =
+            |below: fn(Option<Reach>, u64) -> u64, reach| below(reach, upto) - below(reach, from);
         let (decode, decode_windowed) = (between(seen, None), between(seen, self.reach));
         let contexts = Contexts { decode, decode_windowed, ..Contexts::default() };
         let fixed = u128::from(upto - from) * self.decode.0;
@@ -250,7 +250,9 @@ fn seen(reach: Option<Reach>, upto: u64) -> u64 {
     let all = |upto: u64| upto * (upto + 1) / 2;
     match reach {
         None => all(upto),
-        Some(Reach::Sliding(window)) => all(upto.min(window)) + upto.saturating_sub(window) * window,
+        Some(Reach::Sliding(window)) => {
+            all(upto.min(window)) + upto.saturating_sub(window) * window
+        }
         Some(Reach::Chunked(chunk)) => upto / chunk * all(chunk) + all(upto % chunk),
     }
 }

@@ -115,7 +115,9 @@ impl Rows {
     pub(super) fn line(&self) -> u64 {
         match &self.0 {
             How::Plain(plain) => plain.row_line,
-            How::Quoted { record, lines, .. } => lines + record.position().map_or(0, |at| at.line()),
+            How::Quoted { record, lines, .. } => {
+                lines + record.position().map_or(0, |at| at.line())
+            }
         }
     }
 
