@@ -20,6 +20,8 @@ use crate::engine::config::{EngineConfig, Pool};
 use crate::observe::records::{CallRecord, TaskRecord, TurnRecord};
 use crate::units::{Span, Time};
 
+mod few;
+mod prices;
 mod solo;
 
 use solo::Solo;
@@ -106,7 +108,7 @@ impl AloneTimes {
 
 /// Who plays one session after the other.
 struct Idle {
-    /// Sessions whose calls do not meet, which is much faster.
+    /// Nearly all sessions, which is much faster.
     solo: Option<Solo>,
     /// All others, once there was one.
     player: Option<Box<dyn Player>>,
