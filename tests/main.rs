@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may panic like the test itself")]
 
 mod main {
+    mod alone;
     mod bad_input;
     mod bootstrap;
     mod claims;

@@ -64,10 +64,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         args.note(&case);
         return args.held(case, &progress);
     }
-    let case = written.stream(scenario.clone(), &source)?.on_threads(args.threads());
+    let repeated = source.repeated(&scenario)?;
+    let case = written.stream(scenario.clone(), &source, repeated.as_ref())?;
+    let case = case.on_threads(args.threads());
     args.note(&case);
     let wants_alone = case.tally().wants_alone() || args.out.is_some();
-    let (sessions, extent) = source.stream(&case, args.beside(), wants_alone)?;
+    let (sessions, extent) = source.stream(repeated, &case, args.beside(), wants_alone)?;
     let streamed = args.played(&case, &extent, &progress, |observer| {
         case.stream(case.scenario.replicas, sessions, observer, &progress)
     })?;

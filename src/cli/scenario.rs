@@ -12,6 +12,7 @@ use crate::config::vary::Axis;
 use crate::config::vllm_serve;
 use crate::diag::{Error, Result};
 use crate::document;
+use crate::fleet::played::Repeated;
 use crate::report::Format;
 use crate::report::json::Json;
 use crate::report::text::Text;
@@ -221,10 +222,16 @@ impl Written<'_> {
         Ok(case)
     }
 
-    /// A scenario of this file whose trace is read while it is played.
-    pub fn stream(&self, scenario: Scenario, source: &Source) -> Result<Case> {
+    /// A scenario of this file whose trace is read, or made of another, while it is played.
+    pub fn stream(
+        &self,
+        scenario: Scenario,
+        source: &Source,
+        repeated: Option<&Repeated>,
+    ) -> Result<Case> {
         let args = self.args;
         let mut case = Case::streaming(scenario, &args.slo)?.every_step(args.every_step);
+        case.notes.splice(0..0, repeated.iter().flat_map(|repeated| repeated.notes.clone()));
         case.notes.extend(source.note());
         Ok(case)
     }

@@ -7,13 +7,15 @@ use std::sync::atomic::AtomicU64;
 use super::generate;
 use super::progress::Extent;
 use crate::config::generated::{Generated, Starts};
+use crate::config::scenario::Scenario;
 use crate::diag::Result;
 use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::Stream;
 use crate::fleet::feed::{Beside, Feed};
+use crate::fleet::played::Repeated;
 use crate::sizing::case::Case;
 use crate::trace::canonical::{self, Reader};
-use crate::trace::record::{Item, Trace};
+use crate::trace::record::{Item, Kept, Lend, Trace};
 use crate::units::Span;
 use crate::workload::generate as workload;
 use crate::workload::generate::{Generator, Request};
@@ -92,15 +94,28 @@ impl Source {
         }
     }
 
+    /// What is played of it where that is made of the whole of it; none if it is played as it is.
+    pub fn repeated(&self, scenario: &Scenario) -> Result<Option<Repeated>> {
+        if scenario.reshape.is_whole() {
+            return Ok(None);
+        }
+        Repeated::new(self.read()?, &scenario.reshape, scenario.seed).map(Some)
+    }
+
     /// Its sessions one by one, made ready on another thread if `beside`; and how far it goes.
-    /// Each comes with its time alone if that `wants_alone`.
+    /// Each comes with its time alone if that `wants_alone`. `repeated` is what is played of it.
     pub fn stream(
         &self,
+        repeated: Option<Repeated>,
         case: &Case,
         beside: bool,
         wants_alone: bool,
     ) -> Result<(Stream<'static>, Extent)> {
         let alone = wants_alone.then(|| case.alone_times()).flatten();
+        if let Some(Repeated { items, calls, .. }) = repeated {
+            let feed = feed(items, case, alone);
+            return Ok((streamed(feed, beside), Extent::Calls(calls)));
+        }
         let (reader, extent) = match self {
             Self::Made(request) => return Ok(stream_made(request, case, beside, alone)),
             Self::File(path) => {
@@ -111,8 +126,7 @@ impl Source {
             }
             Self::BuiltIn => (Reader::from_read(BUNDLED_TRACE, BUNDLED_NAME)?, Extent::Unknown),
         };
-        let feed = feed(reader, case, alone);
-        Ok((if beside { Box::new(on_a_thread(feed)) } else { Box::new(feed) }, extent))
+        Ok((streamed(feed(reader, case, alone), beside), extent))
     }
 }
 
@@ -138,28 +152,24 @@ fn stream_made(
         }
     };
     let items = Generator::owning(Arc::clone(request)).map(made);
-    let feed = feed(items, case, alone);
-    (if beside { Box::new(on_a_thread(feed)) } else { Box::new(feed) }, extent)
+    (streamed(feed(Kept::from(items), case, alone), beside), extent)
 }
 
-fn feed<I: Iterator<Item = Result<Item>>>(
-    items: I,
-    case: &Case,
-    alone: Option<AloneTimes>,
-) -> Feed<I> {
-    let feed = Feed::new(items, &case.scenario.served()).with_alone(alone);
+fn feed<I: Lend>(items: I, case: &Case, alone: Option<AloneTimes>) -> Feed<I> {
+    let feed = Feed::lent(items, &case.scenario.served()).with_alone(alone);
     feed.in_closed_loop(!case.scenario.open_loop)
 }
 
-fn on_a_thread<I>(feed: Feed<I>) -> Beside
-where
-    I: Iterator<Item = Result<Item>> + Send + 'static,
-{
-    Beside::new(move |hand| {
+/// On a thread of its own if `beside`.
+fn streamed<I: Lend + Send + 'static>(feed: Feed<I>, beside: bool) -> Stream<'static> {
+    if !beside {
+        return Box::new(feed);
+    }
+    Box::new(Beside::new(move |hand| {
         for arrival in feed {
             if !hand.over_to(arrival) {
                 break;
             }
         }
-    })
+    }))
 }

@@ -19,14 +19,20 @@ use crate::engine::config::{EngineConfig, Pool};
 use crate::observe::records::{CallRecord, TaskRecord, TurnRecord};
 use crate::units::{Span, Time};
 
+mod few;
+mod prices;
+mod solo;
+
+use solo::Solo;
+
 /// The times of sessions on one kind of replica, each simulated when first asked for. They do not
 /// depend on the number of replicas or the router.
 pub struct AloneTimes {
     setup: Arc<Setup>,
     /// By session, where sessions are held and may be asked for again.
     known: Vec<OnceLock<Span>>,
-    /// Replicas that play nobody: one for each thread that has asked.
-    idle: Mutex<Vec<Box<dyn Player>>>,
+    /// Those who play nobody: one for each thread that has asked.
+    idle: Mutex<Vec<Idle>>,
 }
 
 impl fmt::Debug for AloneTimes {
@@ -83,16 +89,35 @@ impl AloneTimes {
 
     fn simulated(&self, plan: &Arc<SessionPlan>, contexts: &Contexts) -> Span {
         let idle = self.idle().pop();
-        let mut player = idle.unwrap_or_else(|| with_engine(&self.setup, Maker(&self.setup)));
-        let (span, is_idle) = player.play(plan, contexts);
-        if is_idle {
-            self.idle().push(player);
-        }
+        let mut idle = idle.unwrap_or_else(|| Idle { solo: Solo::new(&self.setup), player: None });
+        let span = idle.play(&self.setup, plan, contexts);
+        self.idle().push(idle);
         span
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn Player>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who plays one session after the other.
+struct Idle {
+    /// Nearly all sessions, which is much faster.
+    solo: Option<Solo>,
+    /// All others, once there was one.
+    player: Option<Box<dyn Player>>,
+}
+
+impl Idle {
+    fn play(&mut self, setup: &Arc<Setup>, plan: &Arc<SessionPlan>, contexts: &Contexts) -> Span {
+        if let Some(span) = self.solo.as_mut().and_then(|solo| solo.play(plan)) {
+            return span;
+        }
+        let player = self.player.take();
+        let mut player = player.unwrap_or_else(|| with_engine(setup, Maker(setup)));
+        let (span, can_go_on) = player.play(plan, contexts);
+        self.player = can_go_on.then_some(player);
+        span
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::alone::AloneTimes;
 use super::workload::{Arrival, Contexts, Planner};
 use crate::diag::Result;
-use crate::trace::record::{Item, Name, Session};
+use crate::trace::record::{Item, Kept, Lend, Lent, Name};
 
 /// Calls of the sessions that go over in one go.
 const BATCH_CALLS: usize = 4_096;
@@ -24,9 +24,16 @@ pub struct Feed<I> {
     contexts: Contexts,
 }
 
-impl<I: Iterator<Item = Result<Item>>> Feed<I> {
+impl<I: Iterator<Item = Result<Item>>> Feed<Kept<I>> {
     /// `models` maps model groups to served models, as for [`Planner::new`].
     pub fn new(items: I, models: &BTreeMap<Name, Name>) -> Self {
+        Self::lent(items.into(), models)
+    }
+}
+
+impl<I: Lend> Feed<I> {
+    /// The same of items that need not be kept.
+    pub fn lent(items: I, models: &BTreeMap<Name, Name>) -> Self {
         let (planner, contexts) = (Planner::new(models), Contexts::default());
         Self { items, planner, alone: None, contexts }
     }
@@ -47,8 +54,8 @@ impl<I: Iterator<Item = Result<Item>>> Feed<I> {
         self
     }
 
-    fn ready(&mut self, session: &Session) -> Arrival {
-        let mut arrival = self.planner.session(session);
+    /// What becomes of a session that the planner has made ready.
+    fn ready(&mut self, mut arrival: Arrival) -> Arrival {
         if let Some(times) = &self.alone {
             self.contexts.extend(arrival.contexts.iter().copied());
             let alone = times.task_llm(0, &arrival.plan, &self.contexts);
@@ -60,14 +67,17 @@ impl<I: Iterator<Item = Result<Item>>> Feed<I> {
     }
 }
 
-impl<I: Iterator<Item = Result<Item>>> Iterator for Feed<I> {
+impl<I: Lend> Iterator for Feed<I> {
     type Item = Result<Arrival>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.items.next()? {
-                Ok(Item::Context(context)) => self.planner.context(&context),
-                Ok(Item::Session(session)) => return Some(Ok(self.ready(&session))),
+            match self.items.lend()? {
+                Ok(Lent::Context(context)) => self.planner.context(&context),
+                Ok(Lent::Session(session)) => {
+                    let arrival = self.planner.session(session);
+                    return Some(Ok(self.ready(arrival)));
+                }
                 Err(error) => return Some(Err(error)),
             }
         }

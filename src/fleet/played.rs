@@ -7,9 +7,10 @@ use rustc_hash::FxHashSet;
 use crate::config::reshape::Reshape;
 use crate::diag::{Error, Result};
 use crate::trace::record::{Name, Trace};
+use crate::trace::tools::clones::{Clones, closer};
 use crate::trace::tools::cut::{Window, cut};
 use crate::trace::tools::sample::{Size, sample};
-use crate::trace::tools::scale::{Scale, scale_part};
+use crate::trace::tools::scale::{Scale, Scaled, scale_part};
 use crate::trace::tools::survey::Survey;
 use crate::units::Span;
 
@@ -63,17 +64,12 @@ pub fn played<'a>(trace: &'a Trace, reshape: &Reshape, seed: u64) -> Result<Play
         let common = played.common.clone();
         played.change("workload.scale", |trace, made| {
             let told = scale_part(trace, &how, &common, made)?;
-            Ok(format!(
-                "scaled by {by}: {} of {} sessions as recorded, {} clones",
-                told.kept, told.sessions, told.clones
-            ))
+            Ok(scaled_note(by, &told))
         })?;
     }
     if let Some(factor) = reshape.time_compression {
         compress(played.trace.to_mut(), factor);
-        played.notes.push(format!(
-            "session starts {factor} times closer together; gaps inside sessions as recorded"
-        ));
+        played.notes.push(compressed_note(factor));
     }
     Ok(played)
 }
@@ -92,14 +88,61 @@ impl Played<'_> {
     }
 }
 
+/// A trace that is played several times over, or with denser starts, and otherwise as recorded:
+/// made one by one, so that only what was recorded is held.
+#[derive(Debug)]
+pub struct Repeated {
+    /// Its contexts and sessions.
+    pub items: Clones,
+    /// What was changed, for the report.
+    pub notes: Vec<String>,
+    /// Calls in all of it.
+    pub calls: u64,
+}
+
+impl Repeated {
+    /// Whether that is all that is asked for.
+    #[must_use]
+    pub fn is_all_of(reshape: &Reshape) -> bool {
+        let Reshape { from, to, sample, scale, .. } = reshape;
+        from.is_none() && to.is_none() && sample.is_none() && scale.is_none_or(|by| by >= 1.0)
+    }
+
+    /// Reshapes a trace, with what [`played`] gives.
+    ///
+    /// # Errors
+    /// A factor out of range.
+    pub fn new(trace: Trace, reshape: &Reshape, seed: u64) -> Result<Self> {
+        let recorded = trace.sessions.iter().map(|session| session.calls.len() as u64).sum();
+        let scale = reshape.scale.map(|by| Scale { by, jitter: reshape.jitter, seed });
+        let factor = reshape.time_compression;
+        let (items, told) = Clones::new(trace, scale.as_ref(), factor)
+            .map_err(|error| error.in_field("workload.scale"))?;
+        let scaled = reshape.scale.map(|by| scaled_note(by, &told));
+        let notes = scaled.into_iter().chain(factor.map(compressed_note)).collect();
+        let calls = if scale.is_some() { told.calls } else { recorded };
+        Ok(Self { items, notes, calls })
+    }
+}
+
+fn scaled_note(by: f64, told: &Scaled) -> String {
+    format!(
+        "scaled by {by}: {} of {} sessions as recorded, {} clones",
+        told.kept, told.sessions, told.clones
+    )
+}
+
+fn compressed_note(factor: f64) -> String {
+    format!("session starts {factor} times closer together; gaps inside sessions as recorded")
+}
+
 /// Moves whole sessions so that their starts are `factor` times closer together.
 fn compress(trace: &mut Trace, factor: f64) {
     for session in &mut trace.sessions {
         let Some(first) = session.calls.first() else { continue };
-        let start = first.at.saturating_sub(first.gap);
-        let moved = Span::from_secs_f64(start.secs() / factor);
+        let (recorded, moved) = (first.at, closer(first, first.at, factor));
         for call in &mut session.calls {
-            call.at = Span((call.at - start).0.saturating_add(moved.0));
+            call.at = Span((call.at - recorded).0.saturating_add(moved.0));
         }
     }
     // First calls of different gaps may have changed places.

@@ -4,7 +4,6 @@
 //! A row is written when its call or task ends, by hand into a buffer; full buffers go to whoever
 //! writes the files.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,11 +11,13 @@ use crate::diag::Result;
 use crate::fleet::Progress;
 use crate::fleet::observer::{About, Observer};
 use crate::observe::records::{CallOutcome, CallRecord, Place, TaskRecord, TurnRecord};
-use crate::units::{Span, Time};
+use crate::units::Time;
 
 mod files;
+mod row;
 
 pub use files::Files;
+use row::Row;
 
 /// The header of the table of calls.
 const CALLS: &str = "play,session,call,lane,model,replica,outcome,in_window,dispatched_s,queued_s,\
@@ -32,19 +33,8 @@ const TASKS: &str = "play,session,in_window,failed,started_s,ended_s,session_s,t
 
 /// Bytes after which a buffer is handed on.
 const CHUNK: usize = 1 << 18;
-/// No row is longer, however long the names in it are.
-const ROW: usize = 1 << 12;
-
-/// The numbers below a hundred in two digits.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[b'0'; 2]; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
-        number += 1;
-    }
-    pairs
-};
+/// No row is longer, the names in it apart.
+const ROW: usize = 1 << 10;
 
 /// Which table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +65,8 @@ impl Rows {
     #[must_use]
     pub fn new(files: Files, progress: Arc<Progress>) -> Self {
         let with_header = |header: &str| {
-            let mut row = Row(Vec::with_capacity(CHUNK + ROW));
-            row.0.extend_from_slice(header.as_bytes());
+            let mut row = Row::new(vec![0; CHUNK + 4 * ROW]);
+            row.put(header.as_bytes());
             row
         };
         let (calls_at, tasks_at) = (Instant::before_all(), Instant::before_all());
@@ -88,8 +78,8 @@ impl Rows {
     #[must_use]
     pub fn with_pools(mut self, pools: Vec<String>) -> Self {
         if !pools.is_empty() {
-            self.calls.0.pop();
-            self.calls.0.extend_from_slice(POOLS.as_bytes());
+            self.calls.take_back();
+            self.calls.put(POOLS.as_bytes());
         }
         self.pools = pools;
         self
@@ -102,8 +92,8 @@ impl Rows {
     pub fn finish(mut self) -> Result<()> {
         self.calls_at.sort(&mut self.calls);
         self.tasks_at.sort(&mut self.tasks);
-        self.files.write(Table::Calls, self.calls.0);
-        self.files.write(Table::Tasks, self.tasks.0);
+        self.files.write(Table::Calls, self.calls.into_bytes());
+        self.files.write(Table::Tasks, self.tasks.into_bytes());
         self.files.commit()
     }
 
@@ -114,12 +104,12 @@ impl Rows {
             Table::Tasks => (&mut self.tasks, &self.tasks_at),
         };
         instant.sort(rows);
-        let rows = &mut rows.0;
         if rows.len() < CHUNK {
             return;
         }
-        let (empty, goes_on) = self.files.write(table, std::mem::take(rows));
-        *rows = empty;
+        let (mut empty, goes_on) = self.files.write(table, std::mem::take(rows).into_bytes());
+        empty.resize(CHUNK + 4 * ROW, 0);
+        *rows = Row::new(empty);
         if !goes_on {
             self.progress.stop.store(true, Ordering::Relaxed);
         }
@@ -132,7 +122,7 @@ impl Observer for Rows {
             self.hand_on(Table::Calls);
             self.calls_at.begins(call.ended);
         }
-        self.calls_at.add(call.play, self.calls.0.len());
+        self.calls_at.add(call.play, self.calls.len());
         self.calls.call(call, about, &self.pools);
     }
 
@@ -143,7 +133,7 @@ impl Observer for Rows {
             self.hand_on(Table::Tasks);
             self.tasks_at.begins(task.ended);
         }
-        self.tasks_at.add(task.play, self.tasks.0.len());
+        self.tasks_at.add(task.play, self.tasks.len());
         self.tasks.task(task, about);
     }
 
@@ -186,19 +176,15 @@ impl Instant {
             return;
         }
         let from = self.rows.first().map_or(0, |(_, from)| *from);
-        let ends = self.rows[1..].iter().map(|(_, from)| *from).chain([table.0.len()]);
+        let ends = self.rows[1..].iter().map(|(_, from)| *from).chain([table.len()]);
         let mut rows: Vec<_> =
             self.rows.iter().zip(ends).map(|(&(play, from), end)| (play, from..end)).collect();
         rows.sort_by_key(|(play, _)| *play);
-        let sorted: Vec<u8> =
-            rows.into_iter().flat_map(|(_, row)| &table.0[row]).copied().collect();
-        table.0[from..].copy_from_slice(&sorted);
+        let table = table.written();
+        let sorted: Vec<u8> = rows.into_iter().flat_map(|(_, row)| &table[row]).copied().collect();
+        table[from..].copy_from_slice(&sorted);
     }
 }
-
-/// Rows as bytes.
-#[derive(Debug, Default)]
-struct Row(Vec<u8>);
 
 impl Row {
     fn call(&mut self, call: &CallRecord, about: &About<'_>, pools: &[String]) {
@@ -259,107 +245,25 @@ impl Row {
         self.span(task.session_span());
         self.span(task.task);
         self.span(task.task_llm);
-        if let Some(stretch) = task.stretch() {
-            let _ = write!(self.0, "{stretch:.6}");
-        }
-        self.0.push(b',');
+        self.ratio(task.stretch());
         self.number(task.turns.into());
         self.number(task.calls.into());
         self.end();
-    }
-
-    fn digits(&mut self, mut number: u64) {
-        let mut digits = [0u8; 20];
-        let mut at = digits.len();
-        while number >= 10 {
-            at -= 2;
-            digits[at..at + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
-            number /= 100;
-        }
-        // A pair has begun with a zero, or one digit is left.
-        if number > 0 || at == digits.len() {
-            at -= 1;
-            digits[at] = b'0' + number as u8;
-        }
-        self.0.extend_from_slice(&digits[at..]);
-    }
-
-    fn number(&mut self, number: u64) {
-        self.digits(number);
-        self.0.push(b',');
-    }
-
-    fn some(&mut self, number: Option<u64>) {
-        match number {
-            Some(number) => self.number(number),
-            None => self.0.push(b','),
-        }
-    }
-
-    /// A word without anything that CSV must quote.
-    fn word(&mut self, word: &str) {
-        self.0.extend_from_slice(word.as_bytes());
-        self.0.push(b',');
-    }
-
-    fn truth(&mut self, value: bool) {
-        self.word(if value { "true" } else { "false" });
-    }
-
-    /// A name, quoted where CSV needs it.
-    fn text(&mut self, text: &str) {
-        let bytes = text.as_bytes();
-        if !bytes.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
-            return self.word(text);
-        }
-        self.0.push(b'"');
-        for &byte in bytes {
-            if byte == b'"' {
-                self.0.push(byte);
-            }
-            self.0.push(byte);
-        }
-        self.0.extend_from_slice(b"\",");
     }
 
     fn time(&mut self, time: Time) {
         self.span(time - Time::ZERO);
     }
 
-    /// Seconds, as [`Span::secs_text`] writes them.
-    fn span(&mut self, span: Span) {
-        const SECOND: u64 = crate::units::NANOS_PER_SEC;
-        self.digits(span.0 / SECOND);
-        let mut rest = (span.0 % SECOND) as u32;
-        if rest > 0 {
-            let mut digits = [b'.'; 10];
-            digits[9] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            for pair in digits[1..9].rchunks_exact_mut(2) {
-                pair.copy_from_slice(&PAIRS[(rest % 100) as usize]);
-                rest /= 100;
-            }
-            let zeros = digits.iter().rev().take_while(|digit| **digit == b'0').count();
-            self.0.extend_from_slice(&digits[..digits.len() - zeros]);
-        }
-        self.0.push(b',');
-    }
-
     fn places(&mut self, place: Place) {
-        let before = self.0.len();
+        let before = self.len();
         for (_, name) in Place::ALL.iter().filter(|(kind, _)| place.is(*kind)) {
-            if self.0.len() > before {
-                self.0.push(b';');
+            if self.len() > before {
+                self.put(b";");
             }
-            self.0.extend_from_slice(name.as_bytes());
+            self.put(name.as_bytes());
         }
-        self.0.push(b',');
-    }
-
-    /// The last comma was none.
-    fn end(&mut self) {
-        self.0.pop();
-        self.0.push(b'\n');
+        self.put(b",");
     }
 }
 
@@ -368,6 +272,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::units::Span;
 
     proptest! {
         #[test]
@@ -376,7 +281,7 @@ mod tests {
             name in "[a-z,\" é]{1,8}",
         ) {
             let span = Span(short * 10u64.pow(zeros));
-            let mut row = Row::default();
+            let mut row = Row::new(vec![0; 2 * ROW]);
             row.number(number);
             row.span(Span(number));
             row.span(span);
@@ -387,32 +292,32 @@ mod tests {
             let number_text = number.to_string();
             let (long, span) = (Span(number).secs_text(), span.secs_text());
             writer.write_record([&number_text, &long, &span, &name, "x"]).unwrap();
-            prop_assert_eq!(row.0, writer.into_inner().unwrap());
+            prop_assert_eq!(row.into_bytes(), writer.into_inner().unwrap());
         }
     }
 
     #[test]
     fn rows_of_an_instant_stand_in_the_order_of_their_sessions() {
-        let (mut table, mut instant) = (Row::default(), Instant::before_all());
+        let (mut table, mut instant) = (Row::new(vec![0; 2 * ROW]), Instant::before_all());
         let rows = [(3, "c\n"), (1, "long\n"), (3, "d\n"), (0, "a\n"), (1, "b\n")];
         table.word("before");
         instant.begins(Time(5));
         for (play, row) in rows {
-            instant.add(play, table.0.len());
-            table.0.extend_from_slice(row.as_bytes());
+            instant.add(play, table.len());
+            table.put(row.as_bytes());
         }
         instant.sort(&mut table);
-        assert_eq!(String::from_utf8_lossy(&table.0), "before,a\nlong\nb\nc\nd\n");
+        assert_eq!(String::from_utf8_lossy(table.written()), "before,a\nlong\nb\nc\nd\n");
         instant.begins(Time(6));
         instant.sort(&mut table);
-        assert_eq!(table.0.len(), 20);
+        assert_eq!(table.len(), 20);
     }
 
     #[test]
     fn places_stand_with_semicolons_between() {
-        let mut row = Row::default();
+        let mut row = Row::new(vec![0; 2 * ROW]);
         row.places(Place::FIRST_OF_TURN.and(Place::TURN_BOUNDARY));
         row.places(Place::default());
-        assert_eq!(row.0, b"first_call;turn_boundary,,");
+        assert_eq!(row.written(), b"first_call;turn_boundary,,");
     }
 }

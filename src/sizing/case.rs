@@ -13,7 +13,7 @@ use crate::diag::{Error, Place, Result, Warning};
 use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::{Failure, Sessions, Stream};
 use crate::fleet::observer::Observer;
-use crate::fleet::played::{Played, played};
+use crate::fleet::played::{Played, Repeated, played};
 use crate::fleet::shards::why_together;
 use crate::fleet::workload::{Counts, Workload};
 use crate::fleet::{self, Progress, Run, Setup};
@@ -124,7 +124,7 @@ impl Case {
     /// nothing that is asked for needs the whole trace.
     #[must_use]
     pub fn can_stream(scenario: &Scenario) -> bool {
-        scenario.load.kind == LoadKind::Trace && scenario.reshape.is_whole()
+        scenario.load.kind == LoadKind::Trace && Repeated::is_all_of(&scenario.reshape)
     }
 
     fn of(

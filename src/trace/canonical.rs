@@ -30,6 +30,8 @@ mod input;
 pub(crate) mod new_file;
 pub(crate) mod new_text;
 mod read;
+mod row;
+mod rows;
 mod sink;
 mod write;
 

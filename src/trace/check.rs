@@ -9,12 +9,18 @@
 //! recorded ones.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use crate::diag::{Error, Result, nearest};
-use crate::trace::record::{AfterEvent, Base, Call, Cause, Name, Session, SharedContext};
+use crate::trace::record::{After, AfterEvent, Base, Call, Cause, Name, Session, SharedContext};
 use crate::units::{Span, Tokens};
+
+mod ids;
+
+use ids::Ids;
 
 /// More tokens than any prompt or output has; beyond it a count is a slip.
 pub const TOKENS_MAX: Tokens = Tokens(1_000_000_000);
@@ -48,54 +54,6 @@ pub fn numbered_id(number: u64) -> Name {
     Name::from(format!("s{number:06}"))
 }
 
-/// So many kinds of ids may count up; random ones that end in a digit are no kind.
-const PREFIXES_MAX: usize = 64;
-
-/// Ids of sessions. Those that count up, as importers make them (`s000001`, `s000002`, ...), take
-/// no memory each.
-#[derive(Debug, Default)]
-struct Ids {
-    /// By what stands before the digits and by how many these are: the first and the last number of
-    /// those that were met without a hole.
-    counted: BTreeMap<(Name, usize), (u64, u64)>,
-    others: FxHashSet<Name>,
-}
-
-impl Ids {
-    fn knows(&self, id: &str) -> bool {
-        let counted = parts(id).is_some_and(|(key, number)| {
-            self.counted.get(&key).is_some_and(|(first, last)| (*first..=*last).contains(&number))
-        });
-        counted || self.others.contains(id)
-    }
-
-    fn add(&mut self, id: &Name) {
-        if let Some((key, number)) = parts(id) {
-            if self.counted.len() < PREFIXES_MAX {
-                self.counted.entry(key.clone()).or_insert((number, number));
-            }
-            if let Some((first, last)) = self.counted.get_mut(&key) {
-                if *last + 1 == number {
-                    *last = number;
-                }
-                if (*first..=*last).contains(&number) {
-                    return;
-                }
-            }
-        }
-        self.others.insert(Name::clone(id));
-    }
-}
-
-/// An id that ends in a number: what stands before, how many digits it has, and the number.
-fn parts(id: &str) -> Option<((Name, usize), u64)> {
-    let prefix = id.trim_end_matches(|c: char| c.is_ascii_digit());
-    let digits = &id[prefix.len()..];
-    // At most 18 digits, which no number overflows.
-    let number = if digits.len() > 18 { None } else { digits.parse().ok() };
-    number.map(|number| ((Name::from(prefix), digits.len()), number))
-}
-
 /// The error for a session whose rows do not stand together.
 pub(crate) fn came_back(id: &str) -> Error {
     Error::new(format!("session `{id}` comes back after another: its rows must stand together"))
@@ -124,7 +82,7 @@ impl Checker {
             );
         }
         let base = match &context.base {
-            Some(base) => Some((format!("`@{base}`"), self.declared(base)?)),
+            Some(base) => Some((Whose::Shared(base), self.declared(base)?)),
             None => None,
         };
         kept(context.kept_tokens, context.prompt_tokens, base)?;
@@ -207,7 +165,7 @@ impl Checker {
         after(call, number, session.calls.len())?;
         let base = match &call.base {
             Base::None => None,
-            Base::Shared(name) => Some((format!("`@{name}`"), self.declared(name)?)),
+            Base::Shared(name) => Some((Whose::Shared(name), self.declared(name)?)),
             Base::Call(base) => {
                 let earlier = session.calls[..number].get(*base as usize);
                 let Some(earlier) = earlier else {
@@ -215,7 +173,7 @@ impl Checker {
                         .in_field("base"));
                 };
                 let length = earlier.prompt_tokens + earlier.output_tokens;
-                Some((format!("call {base} (prompt and output)"), length))
+                Some((Whose::Call(*base), length))
             }
         };
         kept(call.kept_tokens, call.prompt_tokens, base)?;
@@ -260,6 +218,39 @@ fn order(call: &Call, previous: Option<&Call>, main_turn: &mut u32) -> Result<()
 
 /// Sizes, times and texts within bounds.
 fn limits(call: &Call) -> Result<()> {
+    if !are_within(call) {
+        numbers_within(call)?;
+    }
+    let texts = [
+        ("model", &call.model),
+        ("tenant", &call.tenant),
+        ("user", &call.user),
+        ("profile", &call.profile),
+    ];
+    for (field, text) in texts {
+        name(field, text)?;
+    }
+    match &call.key {
+        Some(key) if key.is_empty() => {
+            Err(Error::new("a key that is known is not empty").in_field("key"))
+        }
+        Some(key) => name("key", key),
+        None => Ok(()),
+    }
+}
+
+/// Whether all numbers are, which they nearly always are.
+fn are_within(call: &Call) -> bool {
+    let seen = [call.seen_ttft, call.seen_duration].map(Option::unwrap_or_default);
+    let tokens = [call.max_tokens, call.seen_cached].map(Option::unwrap_or_default);
+    let times = call.at.max(call.gap).max(seen[0]).max(seen[1]);
+    let tokens = call.prompt_tokens.max(call.output_tokens).max(tokens[0]).max(tokens[1]);
+    let numbers = call.turn.max(call.lane).max(call.tools.unwrap_or_default()).max(call.retries);
+    times <= TIME_MAX && tokens <= TOKENS_MAX && numbers <= NUMBER_MAX
+}
+
+/// The first number that is not.
+fn numbers_within(call: &Call) -> Result<()> {
     let times = [
         ("at_s", Some(call.at)),
         ("gap_s", Some(call.gap)),
@@ -292,22 +283,7 @@ fn limits(call: &Call) -> Result<()> {
             return Err(Error::found(number, format!("at most {NUMBER_MAX}")).in_field(field));
         }
     }
-    let texts = [
-        ("model", &call.model),
-        ("tenant", &call.tenant),
-        ("user", &call.user),
-        ("profile", &call.profile),
-    ];
-    for (field, text) in texts {
-        name(field, text)?;
-    }
-    match &call.key {
-        Some(key) if key.is_empty() => {
-            Err(Error::new("a key that is known is not empty").in_field("key"))
-        }
-        Some(key) => name("key", key),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Names are short and printable: they go into reports and into other CSV files.
@@ -319,7 +295,8 @@ fn name(field: &str, text: &str) -> Result<()> {
         ))
         .in_field(field));
     }
-    if text.chars().any(char::is_control) {
+    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if !plain && text.chars().any(char::is_control) {
         return Err(Error::new(format!("control character in {text:?}")).in_field(field));
     }
     Ok(())
@@ -332,8 +309,23 @@ fn tokens(field: &str, count: Tokens) -> Result<()> {
     Ok(())
 }
 
+/// Whose context a prompt continues.
+enum Whose<'a> {
+    Shared(&'a Name),
+    Call(u32),
+}
+
+impl fmt::Display for Whose<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared(name) => write!(out, "`@{name}`"),
+            Self::Call(call) => write!(out, "call {call} (prompt and output)"),
+        }
+    }
+}
+
 /// A prompt keeps no more than it is long, and no more than there is to keep.
-fn kept(kept: Tokens, prompt: Tokens, base: Option<(String, Tokens)>) -> Result<()> {
+fn kept(kept: Tokens, prompt: Tokens, base: Option<(Whose<'_>, Tokens)>) -> Result<()> {
     let refused = |allowed: String| Err(Error::found(kept, allowed).in_field("kept_tokens"));
     match base {
         None if kept > Tokens::ZERO => refused("0, as there is no base".to_owned()),
@@ -347,7 +339,7 @@ fn kept(kept: Tokens, prompt: Tokens, base: Option<(String, Tokens)>) -> Result<
 
 /// What a call waits for has happened before it.
 fn after(call: &Call, number: usize, calls: usize) -> Result<()> {
-    let mut sorted = call.after.clone();
+    let mut sorted: SmallVec<[After; 4]> = SmallVec::from_slice(&call.after);
     sorted.sort_unstable();
     if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         let named = twice[0].call;
@@ -389,11 +381,16 @@ fn output_is_there(call: &Call, session: &Session, number: usize) -> Result<()> 
 /// Waiting for a call's end or for its dispatch both mean that all it waited for has happened;
 /// only waiting for its end means that it has finished itself.
 pub(crate) fn surely_finished(calls: &[Call], number: usize, base: u32) -> bool {
+    // Nearly always it waits for it itself.
+    let end = After { call: base, event: AfterEvent::Finished };
+    if calls[number].after.contains(&end) {
+        return true;
+    }
     let mut seen = FxHashSet::default();
     let mut open = vec![number];
     while let Some(at) = open.pop() {
         for entry in &calls[at].after {
-            if entry.call == base && entry.event == AfterEvent::Finished {
+            if *entry == end {
                 return true;
             }
             // Edges lead to earlier calls only, so none leads back up to the base.
@@ -504,20 +501,6 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         let fault = Checker::default().session(&session(&long, vec![])).unwrap_err();
         assert!(fault.error.to_string().contains("513 bytes long"));
-    }
-
-    #[test]
-    fn ids_are_known_whether_they_count_up_or_not() {
-        let mut ids = Ids::default();
-        let added = ["s008", "s009", "s010", "s012", "s011", "s1", "x", "s99999999999999999999"];
-        for id in added {
-            assert!(!ids.knows(id), "{id}");
-            ids.add(&id.into());
-            assert!(ids.knows(id), "{id}");
-        }
-        assert!(added.iter().all(|id| ids.knows(id)));
-        assert!(["s007", "s013", "s0010", "s10", "s", "8"].iter().all(|id| !ids.knows(id)));
-        assert_eq!(ids.others.len(), 3, "{ids:?}");
     }
 
     #[test]

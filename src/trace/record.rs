@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::diag::Result;
 use crate::units::{Span, Tokens};
 
 /// A name that many calls share: model group, tenant, user, profile, key.
@@ -17,6 +18,44 @@ pub enum Item {
     Context(SharedContext),
     /// One session with all of its calls.
     Session(Session),
+}
+
+/// The same, of which a session is there only until the next one is asked for.
+#[derive(Debug)]
+pub enum Lent<'a> {
+    /// A context that later sessions continue.
+    Context(SharedContext),
+    /// One session with all of its calls.
+    Session(&'a Session),
+}
+
+/// Who tells what a trace holds, item by item, and keeps it.
+pub trait Lend {
+    /// The next item; `None` at the end.
+    fn lend(&mut self) -> Option<Result<Lent<'_>>>;
+}
+
+/// Items that come one by one, the last of which is kept.
+#[derive(Debug)]
+pub struct Kept<I> {
+    items: I,
+    last: Option<Session>,
+}
+
+impl<I> From<I> for Kept<I> {
+    fn from(items: I) -> Self {
+        Self { items, last: None }
+    }
+}
+
+impl<I: Iterator<Item = Result<Item>>> Lend for Kept<I> {
+    fn lend(&mut self) -> Option<Result<Lent<'_>>> {
+        match self.items.next()? {
+            Ok(Item::Context(context)) => Some(Ok(Lent::Context(context))),
+            Ok(Item::Session(session)) => Some(Ok(Lent::Session(self.last.insert(session)))),
+            Err(error) => Some(Err(error)),
+        }
+    }
 }
 
 /// A whole trace.

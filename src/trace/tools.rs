@@ -34,6 +34,7 @@ use crate::trace::canonical::Reader;
 use crate::trace::record::{Item, Trace};
 
 pub mod anonymise;
+pub mod clones;
 pub mod cut;
 pub mod inspect;
 pub mod merge;

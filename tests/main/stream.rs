@@ -13,14 +13,16 @@ use assert_cmd::Command;
 use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
+use tonnage::config::reshape::Reshape;
 use tonnage::diag::Result;
 use tonnage::fleet::arrivals::{Failure, Sessions};
 use tonnage::fleet::feed::{Beside, Feed};
 use tonnage::fleet::observer::{About, Observer};
+use tonnage::fleet::played::{Repeated, played};
 use tonnage::fleet::workload::{Arrival, Workload};
 use tonnage::fleet::{Progress, Run, Setup, simulate};
 use tonnage::observe::records::{CallRecord, Records, TaskRecord, TurnRecord};
-use tonnage::trace::record::{Item, Trace};
+use tonnage::trace::record::{Item, Lend, Lent, Name, Trace};
 use tonnage::units::{Span, Time};
 
 use super::given::{call, lasting, setup, trace};
@@ -73,6 +75,50 @@ proptest! {
         prop_assert_eq!(&held.names, &streamed.names);
         prop_assert_eq!(held.window, streamed.window);
         prop_assert_eq!(held.live_context_mean, streamed.live_context_mean);
+    }
+}
+
+/// What is told of a trace, item by item.
+fn told(mut items: impl Lend) -> Trace {
+    let mut trace = Trace::default();
+    while let Some(item) = items.lend() {
+        match item.unwrap() {
+            Lent::Context(context) => trace.contexts.push(context),
+            Lent::Session(session) => trace.sessions.push(session.clone()),
+        }
+    }
+    trace
+}
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn clones_made_one_by_one_are_those_of_a_held_trace(
+        trace in any_trace(), scale in prop::option::of(1.0f64..4.0),
+        factor in prop::option::of(0.1f64..3.0), jitter in 0u64..2_000, seed in 0u64..9,
+    ) {
+        let reshape = Reshape {
+            scale,
+            jitter: Span::from_millis(jitter),
+            time_compression: factor,
+            ..Reshape::default()
+        };
+        prop_assert!(Repeated::is_all_of(&reshape));
+        let held = played(&trace, &reshape, seed).unwrap();
+        let repeated = Repeated::new(trace.clone(), &reshape, seed).unwrap();
+        prop_assert_eq!(&repeated.notes, &held.notes);
+        let mut expected = held.trace.into_owned();
+        let mut made = told(repeated.items);
+        let calls = made.sessions.iter().map(|session| session.calls.len() as u64).sum::<u64>();
+        prop_assert_eq!(repeated.calls, calls);
+        // No run asks who calls are of, so these are not renamed.
+        for session in made.sessions.iter_mut().chain(&mut expected.sessions) {
+            for call in &mut session.calls {
+                (call.user, call.key) = (Name::default(), None);
+            }
+        }
+        prop_assert_eq!(made, expected);
     }
 }
 

@@ -35,7 +35,8 @@ impl Renamer {
         Self { before: format!("{prefix}/"), ..Self::default() }
     }
 
-    fn form(&self, name: &str) -> Name {
+    /// The new form of a name that is asked for once.
+    pub fn form(&self, name: &str) -> Name {
         format!("{}{name}{}", self.before, self.behind).into()
     }
 

@@ -45,7 +45,7 @@ pub struct Scaled {
 
 impl Scale {
     /// By session: in how many passes through the trace it occurs.
-    fn copies(&self, survey: &Survey) -> Result<Vec<u32>> {
+    pub(super) fn copies(&self, survey: &Survey) -> Result<Vec<u32>> {
         if !(self.by > 0.0 && self.by <= FACTOR_MAX) {
             return Err(Error::found(self.by, format!("a factor above 0, up to {FACTOR_MAX}")));
         }
@@ -58,7 +58,7 @@ impl Scale {
 
     /// Where a clone of the `session`th session starts in this pass. Beyond the first and the last
     /// start of the trace the way is turned back.
-    fn start(&self, start: Span, session: u64, pass: u64, last: Span) -> Span {
+    pub(super) fn start(&self, start: Span, session: u64, pass: u64, last: Span) -> Span {
         let mut stream = Stream::new(self.seed, Purpose::CloneStart, session << 16 | pass);
         let width = 2 * i128::from(self.jitter.0);
         let moved = (stream.uniform_f64() * width as f64) as i128 - width / 2;
@@ -95,10 +95,7 @@ pub fn scale_part(
     let survey = Survey::of(source)?;
     let copies = scale.copies(&survey)?;
     let passes = Passes::new(&survey, common, &copies);
-    let mut cloner = Cloner { scale, survey: &survey, renamers: Vec::new() };
-    for pass in 1..passes.used.len() as u64 {
-        cloner.renamers.push(Renamer::cloned(survey.next_clone + pass - 1));
-    }
+    let mut cloner = Cloner::new(scale, &survey, passes.len());
     let mut scaled = Scaled { sessions: copies.len() as u64, ..Scaled::default() };
     let mut sorter = Sorter::default();
     let (mut context_number, mut session_number) = (0, 0);
@@ -130,7 +127,7 @@ pub fn scale_part(
 }
 
 /// Which contexts each pass through the trace uses.
-struct Passes {
+pub(super) struct Passes {
     /// By context.
     common: Vec<bool>,
     /// By pass and context: the sessions that use it.
@@ -138,7 +135,7 @@ struct Passes {
 }
 
 impl Passes {
-    fn new(survey: &Survey, common_in_whole: &FxHashSet<Name>, copies: &[u32]) -> Self {
+    pub(super) fn new(survey: &Survey, common_in_whole: &FxHashSet<Name>, copies: &[u32]) -> Self {
         let passes = copies.iter().copied().max().unwrap_or(0);
         let common = survey.common();
         let is_common = |name: &Name| common.contains(name) || common_in_whole.contains(name);
@@ -148,13 +145,18 @@ impl Passes {
         }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.used.len()
+    }
+
     /// Whether a context has an identity of its own in each pass.
-    fn is_fresh(&self, survey: &Survey, context: &Name) -> bool {
+    pub(super) fn is_fresh(&self, survey: &Survey, context: &Name) -> bool {
         survey.number(context).is_some_and(|number| !self.common[number as usize])
     }
 
     /// Declares a context in every pass that uses it.
-    fn context(
+    pub(super) fn context(
         &self,
         number: usize,
         context: &SharedContext,
@@ -182,14 +184,23 @@ impl Passes {
 }
 
 /// Makes clones.
-struct Cloner<'a> {
+pub(super) struct Cloner<'a> {
     scale: &'a Scale,
     survey: &'a Survey,
     /// By pass, from the second on.
     renamers: Vec<Renamer>,
 }
 
-impl Cloner<'_> {
+impl<'a> Cloner<'a> {
+    pub(super) fn new(scale: &'a Scale, survey: &'a Survey, passes: usize) -> Self {
+        let numbers = (survey.next_clone..).take(passes.saturating_sub(1));
+        Self { scale, survey, renamers: numbers.map(Renamer::cloned).collect() }
+    }
+
+    pub(super) fn into_renamers(self) -> Vec<Renamer> {
+        self.renamers
+    }
+
     fn session(&mut self, session: &Session, number: usize, pass: u32, passes: &Passes) -> Session {
         let mut clone = session.clone();
         let survey = self.survey;
