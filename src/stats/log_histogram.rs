@@ -25,6 +25,20 @@ impl<const BITS: u32> LogHistogram<BITS> {
         self.sum += u128::from(sample);
     }
 
+    /// Adds each of these.
+    pub fn add_each(&mut self, samples: &[u64]) {
+        let mut sum = 0;
+        for &sample in samples {
+            let bucket = Self::bucket(sample);
+            match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
+                Some(count) => *count += 1,
+                None => self.add_outside(bucket, 1),
+            }
+            sum += u128::from(sample);
+        }
+        self.sum += sum;
+    }
+
     /// Adds to a bucket that is not kept so far: whole doublings are, from the least sample's to
     /// the largest's.
     #[cold]
@@ -143,7 +157,8 @@ mod tests {
         let mut sorted = samples;
         sorted.sort_unstable();
         sorted.iter().for_each(|sample| up.add(*sample));
-        sorted.iter().rev().for_each(|sample| down.add(*sample));
+        sorted.reverse();
+        down.add_each(&sorted);
         for sample in samples {
             let mut one = LogHistogram::default();
             one.add(sample);

@@ -34,11 +34,13 @@ impl Default for Added {
 
 impl Added {
     fn add(&mut self, samples: &[u64]) {
+        let (mut least, mut most) = (self.least, self.most);
         for &sample in samples {
-            self.least = self.least.min(sample);
-            self.most = self.most.max(sample);
-            self.histogram.add(sample);
+            least = least.min(sample);
+            most = most.max(sample);
         }
+        (self.least, self.most) = (least, most);
+        self.histogram.add_each(samples);
     }
 }
 
@@ -48,9 +50,14 @@ impl Samples {
     pub fn add(&mut self, sample: u64) {
         self.fresh.push(sample);
         if self.fresh.len() == TOGETHER {
-            self.added.add(&self.fresh);
-            self.fresh.clear();
+            self.settle();
         }
+    }
+
+    #[inline(never)]
+    fn settle(&mut self) {
+        self.added.add(&self.fresh);
+        self.fresh.clear();
     }
 
     /// What is known of all of them.

@@ -92,13 +92,15 @@ const ROOM_MAX: usize = 64;
 /// What is remembered of a session that is being played.
 #[derive(Clone, Debug)]
 struct OpenPlay {
-    /// By number, in ascending order: calls of turns that are not over, and those that a later one
-    /// waits for beside others.
+    /// By number: calls of turns that are not over, and those that a later one waits for beside
+    /// others. They are in ascending order when a turn is over; until then nobody looks at them,
+    /// which takes long where many sessions are open.
     calls: Vec<(u32, Marks)>,
     /// The call that ended last.
     last: u32,
-    /// No call of this number or a greater one is among them.
-    until: u32,
+    /// The greatest that ended, and whether all ended in ascending order since they were sorted.
+    greatest: u32,
+    is_sorted: bool,
     parts: Parts,
 }
 
@@ -200,6 +202,7 @@ impl PathTally {
 
     pub(super) fn turn(&mut self, turn: &TurnRecord, plan: &SessionPlan) {
         let Some(open) = self.open.get_mut(&turn.play) else { return };
+        open.sort();
         let mut parts = open.path(turn, plan);
         let known = llm(&parts);
         let rest = turn.turn_llm().0.saturating_sub(known);
@@ -246,21 +249,22 @@ impl OpenPlay {
     fn new(rooms: &mut Vec<Vec<(u32, Marks)>>) -> Self {
         let mut calls = rooms.pop().unwrap_or_default();
         calls.clear();
-        Self { calls, last: 0, until: 0, parts: Parts::default() }
+        Self { calls, last: 0, greatest: 0, is_sorted: true, parts: Parts::default() }
     }
 
     /// A call has ended, the last one so far.
     fn set(&mut self, call: u32, marks: Marks) {
+        self.is_sorted &= call >= self.greatest;
+        self.greatest = self.greatest.max(call);
         self.last = call;
-        if call >= self.until {
-            // Nearly always. What is kept of the others need not be looked at, which takes long
-            // where many sessions are open.
-            self.until = call + 1;
-            self.calls.push((call, marks));
-            return;
+        self.calls.push((call, marks));
+    }
+
+    fn sort(&mut self) {
+        if !self.is_sorted {
+            self.calls.sort_unstable_by_key(|(call, _)| *call);
+            self.is_sorted = true;
         }
-        let place = self.calls.partition_point(|(other, _)| *other < call);
-        self.calls.insert(place, (call, marks));
     }
 
     /// The place of a call among those that are remembered, and its marks. It is mostly the one
@@ -375,13 +379,13 @@ mod tests {
         for (number, call) in (1u64..).zip(ended) {
             open.set(call, Marks { ended: Time(number), ..Marks::UNKNOWN });
             assert_eq!(open.last, call);
-            assert!(open.calls.is_sorted_by_key(|(call, _)| *call), "{:?}", open.calls);
-        }
-        for call in 0..25 {
-            let place = ended.iter().position(|ended| *ended == call);
-            let expected = place.map_or(Time::MAX, |place| Time(place as u64 + 1));
-            for near in 0..=open.calls.len() {
-                assert_eq!(open.get(call, near).1.ended, expected, "{call} near {near}");
+            open.sort();
+            for call in 0..25 {
+                let place = ended[..number as usize].iter().position(|ended| *ended == call);
+                let expected = place.map_or(Time::MAX, |place| Time(place as u64 + 1));
+                for near in 0..=open.calls.len() {
+                    assert_eq!(open.get(call, near).1.ended, expected, "{call} near {near}");
+                }
             }
         }
     }
