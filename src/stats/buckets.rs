@@ -1,11 +1,12 @@
 //! Histograms with fixed bucket bounds, as Prometheus keeps them.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::nearby::Nearby;
 
 /// Counts of whole-numbered samples (nanoseconds, tokens) by upper bound.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Buckets {
     sum: u128,
     last: Nearby,
@@ -33,6 +34,17 @@ impl Bounds {
         }
         let least = place.checked_sub(1).map_or(0, |below| self.upper[below] + 1);
         Nearby { place, least, most: self.upper.get(place).copied().unwrap_or(u64::MAX) }
+    }
+}
+
+impl fmt::Debug for Buckets {
+    /// What was added, wherever it is kept.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Buckets")
+            .field("sum", &self.sum)
+            .field("counts", &self.counts().collect::<Vec<_>>())
+            .field("bounds", &self.bounds.upper)
+            .finish()
     }
 }
 

@@ -1,10 +1,7 @@
 //! Where the last sample fell: the next one is often in the same place, and need not look for it.
 
-use std::fmt;
-
-/// A place with the least and the greatest sample that belong there. It says nothing about what was
-/// sampled, so any two look alike.
-#[derive(Clone, Copy)]
+/// A place with the least and the greatest sample that belong there.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Nearby {
     pub(super) place: usize,
     pub(super) least: u64,
@@ -22,11 +19,5 @@ impl Default for Nearby {
     /// A place to which no sample belongs.
     fn default() -> Self {
         Self { place: 0, least: 1, most: 0 }
-    }
-}
-
-impl fmt::Debug for Nearby {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Nearby")
     }
 }

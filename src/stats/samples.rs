@@ -7,8 +7,8 @@ use super::LogHistogram;
 /// Samples of one quantity, in whole numbers: number, mean, least and most exactly, percentiles to
 /// within 0.1 %.
 ///
-/// Some samples are kept until they are added together: one by one, where others of other quantities
-/// come in between, the histogram has left the processor's cache before each.
+/// Some samples are kept until they are added together: one by one, where others of other
+/// quantities come in between, the histogram has left the processor's cache before each.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     fresh: Vec<u64>,

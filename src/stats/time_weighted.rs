@@ -1,5 +1,6 @@
 //! How long a level stood where: used KV blocks, running requests, queue length.
 
+use std::fmt;
 use std::num::NonZeroU64;
 
 use super::quantile::ceil_of_share;
@@ -14,7 +15,7 @@ const BINS: u64 = 1_000;
 /// thousandths of the capacity. Mean, maximum and the share of time above a whole number of
 /// thousandths are exact; quantiles are exact up to a capacity of 1,000 and too high by less than
 /// 0.1 % of the capacity beyond. Adding takes no memory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TimeWeighted {
     capacity: u64,
     /// 2^64 over the capacity, rounded up: multiplying is much faster than dividing. None where
@@ -22,8 +23,8 @@ pub struct TimeWeighted {
     inverse: Option<NonZeroU64>,
     /// The bin of the last level above 0.
     last: usize,
-    /// Time in it that is not in `bins` so far, and time at 0, which never is: where many levels are
-    /// added to in turn, one that need not look at its bins is much faster.
+    /// Time in it that is not in `bins` so far, and time at 0, which never is: where many levels
+    /// are added to in turn, one that need not look at its bins is much faster.
     fresh: Span,
     at_zero: Span,
     total: Span,
@@ -31,6 +32,19 @@ pub struct TimeWeighted {
     /// Level times nanoseconds.
     area: u128,
     bins: Box<[Span]>,
+}
+
+impl fmt::Debug for TimeWeighted {
+    /// What was seen, wherever it is kept.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("TimeWeighted")
+            .field("capacity", &self.capacity)
+            .field("total", &self.total)
+            .field("max", &self.max)
+            .field("area", &self.area)
+            .field("bins", &self.times().collect::<Vec<_>>())
+            .finish()
+    }
 }
 
 impl TimeWeighted {
@@ -204,9 +218,9 @@ impl TimeWeighted {
     }
 }
 
-/// 2^64 over a capacity, rounded up, if a product with it can stand for a division: a numerator times
-/// it is too much by less than the numerator over 2^64, which must not be as much as one over the
-/// capacity.
+/// 2^64 over a capacity, rounded up, if a product with it can stand for a division: a numerator
+/// times it is too much by less than the numerator over 2^64, which must not be as much as one over
+/// the capacity.
 fn inverse(capacity: u64) -> Option<NonZeroU64> {
     let largest = capacity.checked_mul(BINS + 1)?;
     largest.checked_mul(capacity)?;
