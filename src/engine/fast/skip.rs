@@ -81,15 +81,9 @@ impl Skip {
         self.at + self.series.sum(step)
     }
 
-    /// The ticks of step number `step`, and those of its decodes.
-    pub(super) fn ticks(&self, step: u64) -> (Ticks, Ticks) {
-        let at = |series: &Series| Ticks(series.first.0 + u128::from(step) * series.slope.0);
-        let all = at(&self.series);
-        match (&self.chunk, &self.decode) {
-            (None, _) => (all, all),
-            (Some(_), None) => (all, Ticks::default()),
-            (Some(_), Some(decode)) => (all, at(decode)),
-        }
+    /// The ticks of step number `step`.
+    pub(super) fn ticks(&self, step: u64) -> Ticks {
+        Ticks(self.series.first.0 + u128::from(step) * self.series.slope.0)
     }
 
     /// How many of them start before `now`.

@@ -5,10 +5,10 @@ use crate::engine::batch::{Row, Slot};
 use crate::engine::cache::BlockCache;
 use crate::engine::config::Policy;
 use crate::engine::ranks::Rank;
-use crate::engine::request::{Effect, Request, StepRun};
+use crate::engine::request::{Effect, Request, StepRun, StepSummary};
 use crate::engine::step_time::{Contexts, Reach, Series, Ticks};
 use crate::stats::Buckets;
-use crate::units::{Blocks, Span, Time, Tokens};
+use crate::units::{Span, Time, Tokens};
 
 use super::lockstep::NEVER;
 use super::skip::{Chunk, Skip};
@@ -280,24 +280,43 @@ impl FastEngine {
         debug_assert!(effects.is_empty(), "a skip hides what somebody should see: {effects:?}");
     }
 
-    /// The last of the skipped steps starts now: what it decides is told.
+    /// The last of the skipped steps starts now. It is told by itself, since the queue is not what
+    /// it was, and so is what it decides.
     pub(super) fn show_last(&mut self, effects: &mut Vec<Effect>) {
-        let Some(steps) = self.skip.as_ref().map(|skip| skip.steps) else { return };
-        self.tell_steps(steps);
-        let Some(skip) = &self.skip else { return };
-        let (ticks, decode_ticks) = skip.ticks(steps - 1);
-        let price = Price { ticks, decode_ticks, used: Blocks(skip.used) };
-        let end = skip.start(steps);
-        self.take_steps_telling(steps, effects);
-        self.go_on(end, &price);
+        let Some(skip) = &mut self.skip else { return };
+        let steps = skip.steps;
+        debug_assert!(skip.told == steps - 1 && skip.chunk.is_none(), "it is told otherwise");
+        let (ticks, end) = (skip.ticks(steps - 1), skip.start(steps));
+        let (span, decode_seqs) = (end - skip.start(steps - 1), skip.members);
+        self.pass_steps(steps);
+        let used_blocks = self.scheduler.kv().used_blocks();
+        effects.push(Effect::StepStarted(StepSummary {
+            span,
+            decode_span: span,
+            decode_seqs,
+            prefill_tokens: Tokens::ZERO,
+            used_blocks,
+            running: self.scheduler.running() as u64,
+            waiting: self.scheduler.waiting() as u64,
+        }));
+        self.decide_otherwise(effects);
+        self.go_on(end, &Price { ticks, decode_ticks: ticks, used: used_blocks });
     }
 
     fn take_steps_telling(&mut self, steps: u64, effects: &mut Vec<Effect>) {
         self.tell_steps(steps);
-        let Some(skip) = &self.skip else { return };
+        if self.pass_steps(steps) {
+            self.decide_otherwise(effects);
+        }
+    }
+
+    /// Brings everything to where the last of these steps has begun, and not decided anything.
+    /// Whether it decides otherwise than the others.
+    fn pass_steps(&mut self, steps: u64) -> bool {
+        let Some(skip) = &self.skip else { return false };
         if steps == 0 {
             self.skip = None;
-            return;
+            return false;
         }
         let members = skip.members;
         // All of them but the last.
@@ -326,9 +345,7 @@ impl FastEngine {
         if times > 0 {
             self.decide_equally(times, (members, windowed), chunk);
         }
-        if otherwise {
-            self.decide_otherwise(effects);
-        }
+        otherwise
     }
 
     /// Schedules as many times what was scheduled before. From step to step contexts grow by so
@@ -394,7 +411,8 @@ impl FastEngine {
             return;
         }
         if self.looks_at_queue() && self.comes_first(request) {
-            if begun < steps && self.scheduler.config().async_scheduling {
+            let decided = begun < steps && self.scheduler.config().async_scheduling;
+            if decided && skip.chunk.is_none() {
                 self.show_next(begun);
             } else {
                 self.end_skip(now, begun);
