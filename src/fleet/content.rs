@@ -132,6 +132,12 @@ struct Others {
     by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
 }
 
+impl Others {
+    fn has_much_room(&self) -> bool {
+        self.of_model.capacity().max(self.by_process.capacity()) > 4 * ROOM_KEPT
+    }
+}
+
 /// Room for so many segments stays with a session's place when another takes it over.
 const ROOM_KEPT: usize = 8;
 
@@ -244,8 +250,14 @@ impl OwnContent {
 
     /// The session is over.
     pub fn end(&mut self) {
-        (self.numbered, self.others) = (0, None);
-        (self.computed, self.done) = (None, None);
+        (self.numbered, self.computed, self.done) = (0, None, None);
+        if let Some(others) = &mut self.others {
+            others.of_model.clear();
+            others.by_process.clear();
+        }
+        if self.others.as_ref().is_some_and(|others| others.has_much_room()) {
+            self.others = None;
+        }
         self.segments.clear();
         if self.segments.capacity() > ROOM_KEPT {
             self.segments = Vec::new();
