@@ -28,6 +28,7 @@ pub mod session;
 pub mod setup;
 pub mod shards;
 mod tournament;
+mod visits;
 pub mod workload;
 mod world;
 
@@ -217,7 +218,7 @@ pub fn simulate_on<O: Observer + Send>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
-    let sizes = Sizes::of(threads);
+    let sizes = Sizes::of(threads, setup.replicas);
     simulate_in(threads, &sizes, setup, sessions, observer, alone, progress)
 }
 
@@ -231,14 +232,14 @@ pub fn simulate_in<O: Observer + Send>(
     alone: Option<&AloneTimes>,
     progress: &Progress,
 ) -> Run<O> {
-    let apart = threads > 1 && shards::why_together(setup).is_none();
-    let pool = apart.then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
     let world = OneWorld { setup, sessions, observer, alone, progress };
-    match pool {
-        Some(Ok(pool)) => with_engine(setup, Shards { pool, sizes: *sizes, world }),
-        // Where there can be no threads there is one.
-        Some(Err(_)) | None => with_engine(setup, world),
+    if sizes.shards < 2 || shards::why_together(setup).is_some() {
+        return with_engine(setup, world);
     }
+    let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    // Where there can be no threads there is one.
+    let pool = (threads > 1).then(pool).and_then(Result::ok);
+    with_engine(setup, Shards { pool, sizes: *sizes, world })
 }
 
 /// Who makes something with engines of whatever type.
@@ -282,7 +283,8 @@ impl<O: Observer> WithEngine for OneWorld<'_, O> {
 
 /// The same in several.
 struct Shards<'a, O> {
-    pool: rayon::ThreadPool,
+    /// None on one thread.
+    pool: Option<rayon::ThreadPool>,
     sizes: Sizes,
     world: OneWorld<'a, O>,
 }
@@ -292,7 +294,7 @@ impl<O: Observer + Send> WithEngine for Shards<'_, O> {
 
     fn made<E: Engine + Send>(self, engine: impl Fn(&Setup) -> E + Send + Sync) -> Run<O> {
         let OneWorld { setup, sessions, observer, alone, progress } = self.world;
-        let (pool, sizes) = (&self.pool, &self.sizes);
+        let (pool, sizes) = (self.pool.as_ref(), &self.sizes);
         let engine = || engine(setup);
         let fleet = shards::Fleet::new(sizes, setup, sessions, &engine, observer, alone);
         fleet.play(pool, progress)

@@ -76,6 +76,12 @@ pub const ALL: &[Work] = &[
     short(work("w2-least-loaded", "W2, least loaded", W2, &["router=least_loaded"])),
     work("w2-long", "W2, ten times as long", "benches/w2-long.toml", &[]),
     work("w2-64", "W2, 64 replicas, 8 sessions/s", "benches/w2-64.toml", &[]),
+    work(
+        "w2-64-aware",
+        "the same, routed by what caches hold",
+        "benches/w2-64.toml",
+        &["router=prefix_aware"],
+    ),
     made(MINI, short(work("cc-weka-mini", "cc-weka mini", "benches/cc-weka-mini.toml", &[]))),
     short(work("cc-weka-4", "cc-weka, 4 replicas", WEKA, &[])),
     short(work("cc-weka-16", "cc-weka, 16 replicas", WEKA, &["replicas=16"])),

@@ -1,7 +1,6 @@
 //! How fast a session's work can go at all: alone on an idle replica, with every kept token in
 //! the cache. A loaded fleet's task is compared with it (`stretch`).
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -9,7 +8,7 @@ use super::admission::Limits;
 use super::arrivals::{Arrivals, Next, Sessions};
 use super::observer::{About, Observer};
 use super::shards::log::Bursts;
-use super::workload::{ContextPlan, SessionPlan};
+use super::workload::{Contexts, SessionPlan};
 use super::world::World;
 use super::{Progress, Setup, WithEngine, with_engine};
 use crate::config::autoscale::Scaling;
@@ -74,12 +73,7 @@ impl AloneTimes {
     }
 
     /// The session's turns alone on an idle replica, less tool time.
-    pub fn task_llm(
-        &self,
-        session: u32,
-        plan: &Arc<SessionPlan>,
-        contexts: &[ContextPlan],
-    ) -> Span {
+    pub fn task_llm(&self, session: u32, plan: &Arc<SessionPlan>, contexts: &Contexts) -> Span {
         let time = || plan.alone.unwrap_or_else(|| self.simulated(plan, contexts));
         match self.known.get(session as usize) {
             Some(known) => *known.get_or_init(time),
@@ -87,7 +81,7 @@ impl AloneTimes {
         }
     }
 
-    fn simulated(&self, plan: &Arc<SessionPlan>, contexts: &[ContextPlan]) -> Span {
+    fn simulated(&self, plan: &Arc<SessionPlan>, contexts: &Contexts) -> Span {
         let idle = self.idle().pop();
         let mut player = idle.unwrap_or_else(|| with_engine(&self.setup, Maker(&self.setup)));
         let (span, is_idle) = player.play(plan, contexts);
@@ -105,7 +99,7 @@ impl AloneTimes {
 /// A replica that plays one session after the other, each as the first one.
 trait Player: Send {
     /// The session's turns, less tool time; and whether it can play another.
-    fn play(&mut self, plan: &Arc<SessionPlan>, contexts: &[ContextPlan]) -> (Span, bool);
+    fn play(&mut self, plan: &Arc<SessionPlan>, contexts: &Contexts) -> (Span, bool);
 }
 
 /// Makes one.
@@ -124,7 +118,7 @@ impl WithEngine for Maker<'_> {
         let mut world = World::new(self.0, None, sessions, engine, last, None);
         world.is_alone = true;
         world.burst = Bursts::Unwatched;
-        world.arrivals = Arrivals::given(Cow::Owned(Vec::new()));
+        world.arrivals = Arrivals::given();
         Box::new(world)
     }
 }
@@ -144,13 +138,12 @@ impl Observer for Last {
 }
 
 impl<E: Engine + Send> Player for World<'static, E, Last> {
-    fn play(&mut self, plan: &Arc<SessionPlan>, contexts: &[ContextPlan]) -> (Span, bool) {
+    fn play(&mut self, plan: &Arc<SessionPlan>, contexts: &Contexts) -> (Span, bool) {
         self.queue.clear();
         self.content.clear();
         self.replicas[0].engine = (self.new_engine)();
         self.observer.0 = Span::ZERO;
-        let known = self.arrivals.contexts.len().min(contexts.len());
-        self.arrivals.give(Vec::new(), &contexts[known..]);
+        self.arrivals.give(Vec::new(), contexts);
         (self.next, self.arrives) = (Some(Next::alone(Arc::clone(plan))), Time::ZERO);
         World::play(self, &Progress::default(), Time::MAX);
         (self.observer.0, self.stuck.is_none() && self.arrivals.failure.is_none())

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::pools::HomelessCall;
-use super::workload::{Arrival, ContextPlan, Counts, Names, SessionPlan, Workload};
+use super::workload::{Arrival, Contexts, Counts, Names, SessionPlan, Workload};
 use crate::diag::{Error, Result};
 use crate::units::{ReplicaId, Time};
 
@@ -70,7 +70,7 @@ impl Next {
 pub(super) struct Arrivals<'a> {
     source: Source<'a>,
     open_loop: bool,
-    pub(super) contexts: Cow<'a, [ContextPlan]>,
+    pub(super) contexts: Contexts,
     pub(super) names: Cow<'a, Names>,
     pub(super) counts: Counts,
     last: Time,
@@ -99,24 +99,24 @@ impl<'a> Arrivals<'a> {
                 order.reverse();
                 let source = Source::Held(order, &workload.sessions);
                 let names = Cow::Borrowed(&workload.names);
-                (source, Cow::Borrowed(&*workload.contexts), names, workload.counts)
+                (source, workload.contexts.clone(), names, workload.counts)
             }
             Sessions::Stream(stream) => {
-                (Source::Stream(stream), Cow::Owned(Vec::new()), Cow::default(), Counts::default())
+                (Source::Stream(stream), Contexts::default(), Cow::default(), Counts::default())
             }
             Sessions::None => {
-                (Source::None, Cow::Owned(Vec::new()), Cow::default(), Counts::default())
+                (Source::None, Contexts::default(), Cow::default(), Counts::default())
             }
         };
         Self { source, open_loop, contexts, names, counts, last: Time::ZERO, failure: None }
     }
 
-    /// None yet; they are handed over by [`Self::give`]. `contexts` are known already.
-    pub(super) fn given(contexts: Cow<'a, [ContextPlan]>) -> Self {
+    /// None yet; they are handed over by [`Self::give`].
+    pub(super) fn given() -> Self {
         Self {
             source: Source::Given(VecDeque::new()),
             open_loop: false,
-            contexts,
+            contexts: Contexts::default(),
             names: Cow::default(),
             counts: Counts::default(),
             last: Time::ZERO,
@@ -124,14 +124,12 @@ impl<'a> Arrivals<'a> {
         }
     }
 
-    /// Hands sessions over, in their order, and contexts that are new.
-    pub(super) fn give(&mut self, sessions: Vec<Next>, contexts: &[ContextPlan]) {
+    /// Hands sessions over, in their order, and the contexts that there are by now.
+    pub(super) fn give(&mut self, sessions: Vec<Next>, contexts: &Contexts) {
         if let Source::Given(given) = &mut self.source {
             given.extend(sessions);
         }
-        if !contexts.is_empty() {
-            self.contexts.to_mut().extend_from_slice(contexts);
-        }
+        self.contexts.catch_up(contexts);
     }
 
     /// The session that starts next.
@@ -155,7 +153,7 @@ impl<'a> Arrivals<'a> {
 
     fn arrived(&mut self, arrival: Arrival) -> Option<Next> {
         let Arrival { plan, contexts, names, counts } = arrival;
-        self.contexts.to_mut().extend(contexts);
+        self.contexts.extend(contexts);
         if names != Names::default() {
             self.names.to_mut().extend(names);
         }

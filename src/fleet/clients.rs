@@ -28,6 +28,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             self.fail(Failure::TooMuchContent);
             return;
         }
+        self.visits.begin(place);
         let open_loop = self.setup.open_loop;
         play.begin(Arc::clone(plan), self.played, start, started, open_loop);
         self.played += 1;

@@ -5,9 +5,13 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::workload::ContextPlan;
+use super::workload::{ContextPlan, Contexts};
 use crate::trace::lineage::{Path, Run};
 use crate::units::{SegmentId, Tokens};
+
+mod reaches;
+
+use reaches::Reaches;
 
 /// The pass through the trace in which a common context is told: the same in all of them.
 const EVERY_PASS: u32 = u32::MAX;
@@ -25,7 +29,7 @@ pub struct Content {
     /// The position up to which some replica has computed a shared segment.
     computed: FxHashMap<SegmentId, Tokens>,
     /// How far each process has.
-    by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
+    reaches: Reaches,
     /// Segments that sessions have for themselves.
     own: u32,
     /// What other parts of the fleet must know, where only a part of it is simulated here.
@@ -166,9 +170,16 @@ impl OwnContent {
     }
 
     /// The first runs of a context, which others share.
-    fn shared<'a>(&self, path: &'a Path) -> &'a [Run] {
+    fn shared_runs<'a>(&self, path: &'a Path) -> &'a [Run] {
         let own = path.runs().iter().position(|run| self.has(run.segment));
         &path.runs()[..own.unwrap_or(path.runs().len())]
+    }
+
+    /// How far a process has computed a segment that another one has begun.
+    fn of_other(&self, segment: SegmentId, process: ProcessId) -> Reach {
+        let others = self.others.as_ref();
+        let reach = others.and_then(|others| others.by_process.get(&(segment, process)));
+        reach.copied().unwrap_or_default()
     }
 
     /// The place of a segment, if it is of this session.
@@ -180,6 +191,12 @@ impl OwnContent {
         let is_there = self.segments.get(place).is_some_and(|other| other.id == segment);
         debug_assert!(is_there, "somebody asks for {segment:?}, which was forgotten");
         is_there.then_some(place)
+    }
+
+    /// Leading tokens of a context that are not the session's own.
+    #[must_use]
+    pub fn shared(&self, path: &Path) -> Tokens {
+        self.shared_runs(path).last().map_or(Tokens::ZERO, |run| run.end)
     }
 
     /// A segment that nobody has written yet.
@@ -314,7 +331,7 @@ impl Content {
         self.contexts.clear();
         self.of_model.clear();
         self.computed.clear();
-        self.by_process.clear();
+        self.reaches.clear();
     }
 
     /// Keeps what other parts of the fleet must know.
@@ -335,9 +352,10 @@ impl Content {
         self.told.as_ref().map_or(0, |told| told.now)
     }
 
-    /// What there was to tell since this was last asked, in order.
-    pub fn take_shared(&mut self) -> Vec<SharedNews> {
-        self.told.as_mut().map(|told| std::mem::take(&mut told.news)).unwrap_or_default()
+    /// What there was to tell since this was last asked, in order; more is told in `spare`.
+    pub fn take_shared(&mut self, spare: Vec<SharedNews>) -> Vec<SharedNews> {
+        let told = self.told.as_mut();
+        told.map(|told| std::mem::replace(&mut told.news, spare)).unwrap_or_default()
     }
 
     fn new_segment(&mut self) -> SegmentId {
@@ -347,14 +365,15 @@ impl Content {
 
     /// A shared context as it is in this pass through the trace. Tools and system prompts are the
     /// same in every pass, conversations are new in each.
-    pub fn context(&mut self, contexts: &[ContextPlan], number: u32, pass: u32) -> Path {
-        let ContextPlan { base, kept, tokens, common } = contexts[number as usize];
+    pub fn context(&mut self, contexts: &Contexts, number: u32, pass: u32) -> Path {
+        let ContextPlan { base, kept, tokens, common } = contexts.get(number);
         let pass = if common { EVERY_PASS } else { pass };
         if let Some(path) = self.contexts.get(&(number, pass)) {
             return path.clone();
         }
         let base = base.map(|base| self.context(contexts, base, pass)).unwrap_or_default();
         let segment = self.new_segment();
+        self.reaches.add(segment, small(tokens));
         if let Some(told) = &mut self.told {
             told.names.insert(segment, (number, 0));
         }
@@ -380,6 +399,7 @@ impl Content {
                 None => self.of_model.get(&key).copied().unwrap_or_else(|| {
                     let segment = self.new_segment();
                     self.of_model.insert(key, segment);
+                    self.reaches.add(segment, self.reaches.end_of(run.segment));
                     if let Some(told) = &mut self.told
                         && let Some((number, _)) = told.names.get(&run.segment).copied()
                     {
@@ -403,7 +423,7 @@ impl Content {
     /// Leading tokens of a context that some replica has computed before.
     #[must_use]
     pub fn computed(&self, own: &OwnContent, path: &Path) -> Tokens {
-        let shared = own.shared(path);
+        let shared = own.shared_runs(path);
         let (skipped, mut start) = match head(shared) {
             Some(head) if own.computed == Some(head) => (shared.len(), head.1),
             _ => (0, Tokens::ZERO),
@@ -450,7 +470,7 @@ impl Content {
 
     /// Some replica computes the first `upto` tokens of a context.
     pub fn compute(&mut self, own: &mut OwnContent, path: &Path, upto: Tokens) {
-        let shared = own.shared(path);
+        let shared = own.shared_runs(path);
         // That was told before, and other calls of the session only add to it.
         let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
             Some(head) if own.computed == Some(head) => shared.len(),
@@ -492,7 +512,7 @@ impl Content {
         process: ProcessId,
         is_done: bool,
     ) {
-        let shared = own.shared(path);
+        let shared = own.shared_runs(path);
         let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
             Some(head) if own.done == Some((head, process)) => shared.len(),
             Some(head) if is_done => {
@@ -502,27 +522,26 @@ impl Content {
             _ => 0,
         };
         for run in &path.runs()[skipped..] {
-            let key = (run.segment, process);
-            let reach = match own.of(run.segment) {
+            let end = small(run.end.min(upto));
+            match own.of(run.segment) {
                 Some(place) => {
                     let segment = &mut own.segments[place];
                     if segment.process == ProcessId::NOBODY {
                         segment.process = process;
                     }
-                    match segment.process == process {
+                    let reach = match segment.process == process {
                         true => &mut segment.reach,
                         false => {
                             let others = own.others.get_or_insert_default();
-                            others.by_process.entry(key).or_default()
+                            others.by_process.entry((run.segment, process)).or_default()
                         }
+                    };
+                    reach.begun = reach.begun.max(end);
+                    if is_done {
+                        reach.done = reach.done.max(end);
                     }
                 }
-                None => self.by_process.entry(key).or_default(),
-            };
-            let end = small(run.end.min(upto));
-            reach.begun = reach.begun.max(end);
-            if is_done {
-                reach.done = reach.done.max(end);
+                None => self.reaches.reach(run.segment, process, end, is_done),
             }
             if run.end >= upto {
                 break;
@@ -535,13 +554,12 @@ impl Content {
     pub fn reached(&self, own: &OwnContent, path: &Path, process: ProcessId) -> Reach {
         let (mut start, mut done) = (0, None);
         for run in path.runs() {
-            let key = (run.segment, process);
+            let end = small(run.end);
             let reach = match own.of(run.segment).map(|place| &own.segments[place]) {
-                Some(segment) if segment.process == process => Some(&segment.reach),
-                Some(_) => own.others.as_ref().and_then(|others| others.by_process.get(&key)),
-                None => self.by_process.get(&key),
+                Some(segment) if segment.process == process => segment.reach,
+                Some(_) => own.of_other(run.segment, process),
+                None => self.reaches.of(run.segment, process),
             };
-            let (reach, end) = (reach.copied().unwrap_or_default(), small(run.end));
             if done.is_none() && reach.done < end {
                 done = Some(reach.done.max(start));
             }

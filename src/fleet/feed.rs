@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use super::alone::AloneTimes;
-use super::workload::{Arrival, ContextPlan, Planner};
+use super::workload::{Arrival, Contexts, Planner};
 use crate::diag::Result;
 use crate::trace::record::{Item, Name, Session};
 
@@ -21,13 +21,13 @@ pub struct Feed<I> {
     planner: Planner,
     /// Who tells how long sessions take alone, if that is wanted, and what they share.
     alone: Option<AloneTimes>,
-    contexts: Vec<ContextPlan>,
+    contexts: Contexts,
 }
 
 impl<I: Iterator<Item = Result<Item>>> Feed<I> {
     /// `models` maps model groups to served models, as for [`Planner::new`].
     pub fn new(items: I, models: &BTreeMap<Name, Name>) -> Self {
-        let (planner, contexts) = (Planner::new(models), Vec::new());
+        let (planner, contexts) = (Planner::new(models), Contexts::default());
         Self { items, planner, alone: None, contexts }
     }
 
@@ -50,7 +50,7 @@ impl<I: Iterator<Item = Result<Item>>> Feed<I> {
     fn ready(&mut self, session: &Session) -> Arrival {
         let mut arrival = self.planner.session(session);
         if let Some(times) = &self.alone {
-            self.contexts.extend(&arrival.contexts);
+            self.contexts.extend(arrival.contexts.iter().copied());
             let alone = times.task_llm(0, &arrival.plan, &self.contexts);
             if let Some(plan) = Arc::get_mut(&mut arrival.plan) {
                 plan.alone = Some(alone);

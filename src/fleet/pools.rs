@@ -5,7 +5,7 @@
 
 use super::Setup;
 use super::router::loads::Sent;
-use super::router::{Answer, Ask, Router};
+use super::router::{Answer, Ask, Caches, Router};
 use super::workload::{Class, Names, SessionPlan};
 use crate::config::pools::{Kind, Overflow, Pool, Rules, Takes, firsts};
 use crate::config::router::Routing;
@@ -33,6 +33,22 @@ impl Part {
     }
 }
 
+/// The caches of one pool's replicas, which its router numbers from 0.
+struct OfPool<C> {
+    caches: C,
+    first: u32,
+}
+
+impl<C: Caches> Caches for OfPool<C> {
+    fn at_most(&self, replica: ReplicaId) -> Tokens {
+        self.caches.at_most(ReplicaId(replica.0 + self.first))
+    }
+
+    fn cached(&mut self, replica: ReplicaId) -> Tokens {
+        self.caches.cached(ReplicaId(replica.0 + self.first))
+    }
+}
+
 impl Routers {
     pub(super) fn new(setup: &Setup) -> Self {
         let Setup { router, routing, replicas, seed, pools, .. } = setup;
@@ -47,6 +63,11 @@ impl Routers {
             lends: pool.lends,
         };
         Self((0..).zip(pools.iter().zip(firsts(pools))).map(part).collect())
+    }
+
+    /// Whether the router of a pool asks the cache of every replica in it.
+    pub(super) fn asks_caches(&self, pool: u16) -> bool {
+        self.0[usize::from(pool)].router.asks_caches()
     }
 
     /// The pool that a replica is of.
@@ -86,12 +107,12 @@ impl Routers {
         &mut self,
         pool: u16,
         ask: &Ask<'_>,
-        mut cached: impl FnMut(ReplicaId) -> Tokens,
+        caches: impl Caches,
     ) -> Option<(ReplicaId, Sent)> {
         let Part { router, first, .. } = &mut self.0[usize::from(pool)];
         let first = *first;
         let ask = Ask { pin: ask.pin.map(|pin| ReplicaId(pin.0 - first)), ..*ask };
-        let (chosen, sent) = router.choose(&ask, |own| cached(ReplicaId(own.0 + first)))?;
+        let (chosen, sent) = router.choose(&ask, OfPool { caches, first })?;
         Some((ReplicaId(chosen.0 + first), sent))
     }
 

@@ -39,6 +39,25 @@ pub struct Ask<'a> {
     pub prompt: Tokens,
 }
 
+/// What replicas have cached of the prompt of a call.
+pub trait Caches {
+    /// No more than this: told at no cost.
+    fn at_most(&self, replica: ReplicaId) -> Tokens;
+
+    /// So much.
+    fn cached(&mut self, replica: ReplicaId) -> Tokens;
+}
+
+impl<F: FnMut(ReplicaId) -> Tokens> Caches for F {
+    fn at_most(&self, _: ReplicaId) -> Tokens {
+        Tokens(u64::MAX)
+    }
+
+    fn cached(&mut self, replica: ReplicaId) -> Tokens {
+        self(replica)
+    }
+}
+
 /// What a router has learned from a call that completed.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
@@ -120,14 +139,10 @@ impl Router {
         }
     }
 
-    /// The replica for a call, and what the call adds to its load. `cached` tells how much of the
-    /// prompt a replica has in its cache; only kinds that can know it ask. `None` if no replica
+    /// The replica for a call, and what the call adds to its load. `caches` tells how much of the
+    /// prompt replicas have cached; only kinds that can know it ask. `None` if no replica
     /// takes calls.
-    pub fn choose(
-        &mut self,
-        ask: &Ask<'_>,
-        mut cached: impl FnMut(ReplicaId) -> Tokens,
-    ) -> Option<(ReplicaId, Sent)> {
+    pub fn choose(&mut self, ask: &Ask<'_>, mut caches: impl Caches) -> Option<(ReplicaId, Sent)> {
         if self.members.is_empty() {
             return None;
         }
@@ -157,7 +172,7 @@ impl Router {
             Policy::Prefix { weight, believed: None } => {
                 let chosen;
                 (chosen, uncached) =
-                    prefix::choose(members, &self.loads, ask, *weight, chance, cached);
+                    prefix::choose(members, &self.loads, ask, *weight, chance, caches);
                 chosen
             }
             Policy::Prefix { weight, believed: Some(believed) } => {
@@ -173,7 +188,7 @@ impl Router {
             Policy::Sticky(release) => {
                 let chosen = sticky::choose(members, &self.loads, ask, release, chance);
                 if release.uncached.is_some() {
-                    uncached = ask.prompt.saturating_sub(cached(chosen));
+                    uncached = ask.prompt.saturating_sub(caches.cached(chosen));
                 }
                 chosen
             }
@@ -236,6 +251,12 @@ impl Router {
     #[must_use]
     pub fn fewest_calls(&self) -> Option<u64> {
         self.members.iter().map(|&replica| self.calls(replica)).min()
+    }
+
+    /// Whether it asks every replica's cache.
+    #[must_use]
+    pub const fn asks_caches(&self) -> bool {
+        matches!(self.policy, Policy::Prefix { believed: None, .. })
     }
 
     /// Calls that were sent there and have not ended.

@@ -3,10 +3,12 @@
 use super::admission::retry_after;
 use super::observer::Observer;
 use super::router::{Answer, Ask};
+use super::visits::Known;
 use super::world::{Event, InFlight, Stage, World};
 use crate::engine::Engine;
 use crate::observe::records::CallOutcome;
-use crate::units::{RequestId, Span, Time};
+use crate::trace::lineage::Path;
+use crate::units::{ReplicaId, RequestId, Span, Time};
 
 impl<E: Engine, O: Observer> World<'_, E, O> {
     /// A client sends a call to whatever replica the router chooses.
@@ -59,17 +61,35 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
     /// Chooses a replica for a call. False if none takes calls.
     pub(super) fn route(&mut self, now: Time, request: RequestId) -> bool {
         let InFlight { record, play, path, sent, .. } = &mut self.in_flight[request.index()];
-        let play = &mut self.plays[*play as usize];
+        let place = *play;
+        let play = &mut self.plays[place as usize];
         let pool = self.router.serving(record.pool);
         let pin = play.pin(pool);
         let ask = Ask { now, session: play.number, pin, path, prompt: record.prompt };
         let (replicas, agenda) = (&mut self.replicas, &mut self.agenda);
-        let chosen = self.router.choose(pool, &ask, |replica| {
+        let mut look_up = |replica: ReplicaId, path: &Path| {
             let engine = &mut replicas[replica.index()].engine;
+            let due = engine.due();
             let cached = engine.cached(now, path, record.prompt);
-            agenda.set(replica, engine.due());
+            if engine.due() != due {
+                agenda.set(replica, engine.due());
+            }
             cached
-        });
+        };
+        let chosen = if self.router.asks_caches(pool) {
+            let shared = play.own.shared(path);
+            let others = path.prefix(shared);
+            let visits = self.visits.of(place);
+            let cached = |replica: ReplicaId, whole| {
+                let cached = look_up(replica, if whole { path } else { &others });
+                debug_assert_eq!(cached, look_up(replica, path), "known where nobody has been");
+                cached
+            };
+            let chosen = self.router.choose(pool, &ask, Known { visits, shared, cached });
+            chosen.inspect(|(replica, _)| self.visits.add(place, *replica))
+        } else {
+            self.router.choose(pool, &ask, |replica| look_up(replica, path))
+        };
         let Some((replica, added)) = chosen else {
             record.replica = None;
             return false;

@@ -17,7 +17,6 @@
 //! when recorded, or do not fit) all that start meanwhile are held. Nothing depends on which thread
 //! does what.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,7 +25,7 @@ use rayon::ThreadPool;
 use super::alone::AloneTimes;
 use super::arrivals::{Arrivals, Next, Sessions};
 use super::observer::Observer;
-use super::workload::{ContextPlan, Names};
+use super::workload::Names;
 use super::world::{Done, World, measured};
 use super::{Progress, Run, Setup};
 use crate::config::autoscale::Scaling;
@@ -46,6 +45,11 @@ use log::{Bursts, Log};
 use pins::{Batch, Pins};
 use teller::{Logged, Teller};
 
+/// A shard of so many replicas gains nothing from being smaller.
+const REPLICAS_IN_CACHE: usize = 8;
+/// More shards gain little, and each of them has room of its own for what it tells.
+const SHARDS_FOR_CACHE_MAX: usize = 32;
+
 /// How a run is taken apart. Results do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -58,11 +62,16 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For so many threads: a few shards for each, so that one with less to do takes over from
-    /// others.
+    /// For so many threads and replicas. Several threads have a few shards each, so that one with
+    /// less to do takes over from others. And what is known of a few replicas and of their
+    /// sessions fits into a processor's cache, where that of many does not: a large fleet has more
+    /// shards, on one thread as well.
     #[must_use]
-    pub const fn of(threads: usize) -> Self {
-        Self { shards: 4 * threads, batch_calls: 1 << 15, room: 1 << 16 }
+    pub fn of(threads: usize, replicas: u32) -> Self {
+        let for_threads = if threads > 1 { 4 * threads } else { 1 };
+        let for_cache = (replicas as usize / REPLICAS_IN_CACHE).min(SHARDS_FOR_CACHE_MAX);
+        let shards = for_threads.max(for_cache).max(1);
+        Self { shards, batch_calls: 1 << 16, room: 1 << 15 }
     }
 }
 
@@ -157,11 +166,12 @@ impl<E: Engine> Shard<'_, E> {
         Time(self.progress.nanos.load(Ordering::Relaxed))
     }
 
-    fn take_log(&mut self) -> Logged {
+    /// What it has logged; more is logged in `spare`.
+    fn take_log(&mut self, spare: Logged) -> Logged {
         Logged {
-            records: std::mem::take(&mut self.world.observer.records),
-            busy: self.world.burst.take(),
-            shared: self.world.content.take_shared(),
+            records: std::mem::replace(&mut self.world.observer.records, spare.records),
+            busy: self.world.burst.take(spare.busy),
+            shared: self.world.content.take_shared(spare.shared),
         }
     }
 }
@@ -173,8 +183,6 @@ pub(super) struct Fleet<'a, E, O> {
     pins: Pins<'a>,
     /// The sessions that come next.
     batch: Option<Batch>,
-    /// Shared contexts that shards were told of.
-    contexts: usize,
     /// Up to where shards may go.
     bound: Time,
     /// Where the run was stopped from outside.
@@ -204,15 +212,11 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
         let part = |(first, replicas)| (first, Arc::new(Setup { replicas, ..setup.clone() }));
         let parts: Vec<(u32, Arc<Setup>)> = parts.map(part).collect();
         let room = (sizes.room / parts.len()).max(1);
-        let known: Option<&[ContextPlan]> = match &sessions {
-            Sessions::Held(workload) => Some(&workload.contexts),
-            _ => None,
-        };
         let mut shards = Vec::with_capacity(parts.len());
         for (first, setup) in &parts {
             let log = Log::new(room, &observer);
             let mut world = World::new(setup, None, Sessions::None, engine, log, alone);
-            world.arrivals = Arrivals::given(known.map_or(Cow::Owned(Vec::new()), Cow::Borrowed));
+            world.arrivals = Arrivals::given();
             world.first_replica = *first;
             world.burst = Bursts::Logged(Vec::new());
             world.content.tell_shared();
@@ -225,7 +229,6 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
             shards,
             pins: Pins::new(setup, sessions, window.until, sizes.batch_calls),
             batch: None,
-            contexts: if known.is_some() { usize::MAX } else { 0 },
             bound: Time::ZERO,
             stopped: None,
             window,
@@ -233,8 +236,8 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
         }
     }
 
-    /// Plays all of it on several threads.
-    pub(super) fn play(mut self, pool: &ThreadPool, progress: &Progress) -> Run<O> {
+    /// Plays all of it, on the threads of a pool if there is one.
+    pub(super) fn play(mut self, pool: Option<&ThreadPool>, progress: &Progress) -> Run<O> {
         while self.goes_on(progress) {
             self.stretch(pool);
         }
@@ -305,15 +308,14 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
             next.pin = next.pin.map(|pin| ReplicaId(pin.0 - first));
             sessions[place].push(next);
         }
-        let contexts = self.pins.arrivals.contexts.get(self.contexts..).unwrap_or_default();
-        self.contexts = self.contexts.saturating_add(contexts.len());
+        let contexts = &self.pins.arrivals.contexts;
         for (shard, sessions) in self.shards.iter_mut().zip(sessions) {
             shard.world.arrivals.give(sessions, contexts);
         }
     }
 
     /// Shards go on, what they have logged is told, and sessions are made ready.
-    fn stretch(&mut self, pool: &ThreadPool) {
+    fn stretch(&mut self, pool: Option<&ThreadPool>) {
         let (reached, bound, room) = (self.reached(), self.bound, self.room);
         let Self { shards, teller, pins, batch, .. } = self;
         let goes_on: Vec<bool> = (0..)
@@ -324,17 +326,28 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
                 shard.reached < bound && !is_ahead
             })
             .collect();
-        pool.scope(|scope| {
-            scope.spawn(|_| teller.tell(reached));
-            if batch.is_none() && !pins.is_over() {
-                scope.spawn(|_| *batch = Some(pins.batch()));
+        let wants_batch = batch.is_none() && !pins.is_over();
+        let shards = shards.iter_mut().zip(goes_on).filter(|(_, goes_on)| *goes_on);
+        let shards = shards.map(|(shard, _)| shard);
+        match pool {
+            Some(pool) => pool.scope(|scope| {
+                scope.spawn(|_| teller.tell(reached));
+                if wants_batch {
+                    scope.spawn(|_| *batch = Some(pins.batch()));
+                }
+                shards.for_each(|shard| scope.spawn(move |_| shard.play(bound)));
+            }),
+            None => {
+                teller.tell(reached);
+                if wants_batch {
+                    *batch = Some(pins.batch());
+                }
+                shards.for_each(|shard| shard.play(bound));
             }
-            for (shard, _) in shards.iter_mut().zip(goes_on).filter(|(_, goes_on)| *goes_on) {
-                scope.spawn(move |_| shard.play(bound));
-            }
-        });
+        }
         for (number, shard) in self.shards.iter_mut().enumerate() {
-            self.teller.add(number, shard.take_log());
+            let logged = shard.take_log(self.teller.spare());
+            self.teller.add(number, logged);
         }
     }
 
@@ -416,13 +429,13 @@ s2,0,1,,0,user,0,0,m,,,,,0,9,6,,ok
         let trace = canonical::read_from(text.as_bytes(), "test").unwrap();
         let workload = Workload::new(&trace, &BTreeMap::new());
         let engine = || PlainEngine::new(setup.engine.clone(), setup.cost.clone());
-        let (sizes, progress) = (Sizes::of(2), Progress::default());
+        let (sizes, progress) = (Sizes::of(2, 2), Progress::default());
         let held = Sessions::Held(&workload);
         let mut fleet = Fleet::new(&sizes, &setup, held, &engine, Records::default(), None);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let mut stretches = 0;
         while fleet.goes_on(&progress) && stretches < 10 {
-            fleet.stretch(&pool);
+            fleet.stretch(Some(&pool));
             fleet.shards[1].world.fail(Failure::TooMuchContent);
             stretches += 1;
         }

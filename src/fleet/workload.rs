@@ -13,10 +13,12 @@ use crate::trace::record::{Name, Trace};
 use crate::trace::tools::survey::COMMON_FROM_SESSIONS;
 use crate::units::Tokens;
 
+mod contexts;
 mod packed;
 mod plan;
 mod planner;
 
+pub use contexts::Contexts;
 pub use plan::{BasePlan, CallPlan, Class, Link, Links, SessionPlan};
 pub use planner::{Arrival, Planner};
 
@@ -26,7 +28,7 @@ pub struct Workload {
     /// Sessions in the order of the trace, which is that of their first calls.
     pub sessions: Vec<Arc<SessionPlan>>,
     /// Shared contexts; a context's base stands before it.
-    pub contexts: Vec<ContextPlan>,
+    pub contexts: Contexts,
     /// What numbers in the plans mean.
     pub names: Names,
     /// What there is in it.
@@ -130,7 +132,7 @@ impl Workload {
     /// Takes a context of `played` for tools and system prompt where it is one of those that are
     /// `common` in the whole trace: the part that is played may have too few users of it.
     pub fn keep_common(&mut self, played: &Trace, common: &FxHashSet<Name>) {
-        for (context, plan) in played.contexts.iter().zip(&mut self.contexts) {
+        for (context, plan) in played.contexts.iter().zip(self.contexts.iter_mut()) {
             plan.common |= common.contains(&context.name);
         }
     }
@@ -153,7 +155,7 @@ impl Workload {
                 while let Some(context) = next.filter(|&at| last_user[at as usize] != index) {
                     last_user[context as usize] = index;
                     users[context as usize] += 1;
-                    next = self.contexts[context as usize].base;
+                    next = self.contexts.get(context).base;
                 }
             }
         }

@@ -17,6 +17,7 @@ use super::router::loads::Sent;
 use super::scaling::Scalers;
 use super::session::Play;
 use super::shards::log::Bursts;
+use super::visits::Visits;
 use super::workload::SessionPlan;
 use super::{Progress, Run, Setup};
 use crate::config::gateway::FrontEnd;
@@ -156,6 +157,8 @@ pub(super) struct World<'a, E, O> {
     pub(super) agenda: Agenda,
     pub(super) population: Population,
     pub(super) router: Routers,
+    /// Kept where somebody routes by what is cached.
+    pub(super) visits: Visits,
     pub(super) homes: Homes,
     pub(super) faults: Faults,
     /// Makes the engine of a process that is started.
@@ -271,6 +274,7 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             agenda: Agenda::new(setup.replicas),
             population: Population::new(&setup.load, number, setup.seed, setup.warmup),
             router,
+            visits: Visits::default(),
             homes: Homes::new(&setup.pools),
             faults,
             gate: gate.map(Box::new),

@@ -98,11 +98,11 @@ proptest! {
     #[test]
     fn a_fleet_taken_apart_gives_the_same(
         trace in any_trace(), any in any_setup(), sizes in any_sizes(),
-        flags in any::<[bool; 4]>(), replicas in 2u32..6,
+        flags in any::<[bool; 3]>(), threads in 1usize..4, replicas in 2u32..6,
         times in (0u64..40, prop::option::of(1u64..80)),
         queued in prop::option::of(1u64..4),
     ) {
-        let [held, open_loop, three, compact] = flags;
+        let [held, open_loop, compact] = flags;
         let limits = Limits { max_num_queued_reqs: queued, ..Limits::default() };
         let setup = Setup {
             router: RouterKind::SessionAffinity,
@@ -115,7 +115,6 @@ proptest! {
             on_overflow: if compact { OnOverflow::Compact } else { OnOverflow::Reject },
             ..any
         };
-        let threads = if three { 3 } else { 2 };
         let [one, apart] = both(&setup, &trace, threads, &sizes, held);
         prop_assert!(one == apart, "{}", difference(&one, &apart));
     }

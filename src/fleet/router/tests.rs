@@ -25,7 +25,7 @@ impl Asked {
         session: u32,
         pin: Option<u32>,
         prompt: u64,
-        cached: impl FnMut(ReplicaId) -> Tokens,
+        cached: impl Caches,
     ) -> (u32, Sent) {
         let mut path = Path::default();
         path.extend(SegmentId(session), Tokens(prompt));
@@ -81,6 +81,65 @@ fn prefix_aware_weighs_what_is_cached_against_load() {
     // 3 x 200 + 1,000 is less than 3 x 1,000.
     let both = [(); 2].map(|()| router.knowing(0, None, 1_000, cached).0);
     assert_eq!(both, [2, 2]);
+}
+
+/// Caches that are counted when they are asked.
+struct Counted<'a> {
+    cached: &'a [u64],
+    /// By how much more may be there than is, or whether nothing is known of it.
+    slack: Option<u64>,
+    asked: &'a mut u32,
+}
+
+impl Caches for Counted<'_> {
+    fn at_most(&self, replica: ReplicaId) -> Tokens {
+        let slack = |slack| self.cached[replica.index()] + slack;
+        Tokens(self.slack.map_or(u64::MAX, slack))
+    }
+
+    fn cached(&mut self, replica: ReplicaId) -> Tokens {
+        *self.asked += 1;
+        Tokens(self.cached[replica.index()])
+    }
+}
+
+#[test]
+fn caches_that_cannot_matter_are_not_asked() {
+    const REPLICAS: u32 = 9;
+    let mut routers = [(); 2].map(|()| Asked::plain(RouterKind::PrefixAware, REPLICAS));
+    let mut chance = Stream::new(7, Purpose::Router, 0);
+    let (mut asked, mut busy) = ([0, 0], Vec::new());
+    // By replica: tokens to prefill, and those of all prompts.
+    let mut loads = [(0, 0); REPLICAS as usize];
+    for call in 0..2_000u32 {
+        // Few different values, so that many costs are equal.
+        let cached: Vec<u64> = (0..REPLICAS).map(|_| 100 * chance.uniform_below(4)).collect();
+        let slack = 100 * chance.uniform_below(3);
+        let both = [None, Some(slack)].into_iter().zip(&mut asked);
+        let chosen: Vec<(u32, Sent)> = both
+            .zip(&mut routers)
+            .map(|((slack, asked), router)| {
+                router.knowing(call, None, 300, Counted { cached: &cached, slack, asked })
+            })
+            .collect();
+        assert_eq!(chosen[0], chosen[1]);
+        let cost =
+            |((uncached, prompts), cached): (&(u64, u64), &u64)| uncached + 300 - cached + prompts;
+        let costs: Vec<u64> = loads.iter().zip(&cached).map(cost).collect();
+        let (replica, sent) = chosen[0];
+        assert_eq!(Some(&costs[replica as usize]), costs.iter().min());
+        let load = &mut loads[replica as usize];
+        *load = (load.0 + sent.uncached.0, load.1 + 300);
+        busy.push((replica, sent));
+        while busy.len() as u64 > chance.uniform_below(40) {
+            let (replica, sent) = busy.remove(0);
+            let load = &mut loads[replica as usize];
+            *load = (load.0 - sent.uncached.0, load.1 - 300);
+            routers.iter_mut().for_each(|router| router.ended(replica, &sent, None));
+        }
+    }
+    // Knowing nothing, one still need not ask those that are too busy.
+    assert!(asked[1] < asked[0] && asked[0] < 2_000 * REPLICAS, "{asked:?}");
 }
 
 #[test]

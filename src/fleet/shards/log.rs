@@ -151,11 +151,11 @@ impl Bursts {
         }
     }
 
-    /// What was logged since this was last asked.
-    pub(in crate::fleet) fn take(&mut self) -> Vec<Busy> {
+    /// What was logged since this was last asked; more is logged in `spare`.
+    pub(in crate::fleet) fn take(&mut self, spare: Vec<Busy>) -> Vec<Busy> {
         match self {
             Self::Watched(_) | Self::Unwatched => Vec::new(),
-            Self::Logged(log) => std::mem::take(log),
+            Self::Logged(log) => std::mem::replace(log, spare),
         }
     }
 }
@@ -187,22 +187,65 @@ impl Retold {
 /// The logs of all shards, one kind of entry, from which they come out in the order of time; at one
 /// instant those of the lower shard first.
 #[derive(Debug)]
-pub(super) struct Logs<T>(Vec<VecDeque<T>>);
+pub(super) struct Logs<T> {
+    shards: Vec<Waiting<T>>,
+    /// Lists that were emptied, for whoever logs next.
+    spare: Vec<Vec<T>>,
+}
+
+/// What a shard has logged and was not taken out yet.
+#[derive(Debug)]
+struct Waiting<T> {
+    /// As they were added; none of them is empty.
+    lists: VecDeque<Vec<T>>,
+    /// Entries of the first list that were taken out.
+    taken: usize,
+    /// Entries that were not.
+    left: usize,
+}
+
+impl<T> Waiting<T> {
+    const fn new() -> Self {
+        Self { lists: VecDeque::new(), taken: 0, left: 0 }
+    }
+
+    fn first(&self) -> Option<&T> {
+        self.lists.front().map(|list| &list[self.taken])
+    }
+
+    /// Behind the first entry; gives a list that is used up, emptied.
+    fn pass(&mut self) -> Option<Vec<T>> {
+        self.left -= 1;
+        self.taken += 1;
+        let mut list = self.lists.pop_front_if(|list| self.taken == list.len())?;
+        self.taken = 0;
+        list.clear();
+        Some(list)
+    }
+}
 
 impl<T> Logs<T> {
     pub(super) fn new(shards: usize) -> Self {
-        Self((0..shards).map(|_| VecDeque::new()).collect())
+        Self { shards: (0..shards).map(|_| Waiting::new()).collect(), spare: Vec::new() }
     }
 
     pub(super) fn add(&mut self, shard: usize, entries: Vec<T>) {
-        match self.0[shard].is_empty() {
-            true => self.0[shard] = entries.into(),
-            false => self.0[shard].extend(entries),
+        if entries.is_empty() {
+            self.spare.push(entries);
+            return;
         }
+        let waiting = &mut self.shards[shard];
+        waiting.left += entries.len();
+        waiting.lists.push_back(entries);
+    }
+
+    /// An empty list, with room if there is one.
+    pub(super) fn spare(&mut self) -> Vec<T> {
+        self.spare.pop().unwrap_or_default()
     }
 
     pub(super) fn waiting(&self, shard: usize) -> usize {
-        self.0[shard].len()
+        self.shards[shard].left
     }
 
     /// Takes out all entries whose key is less than `before`.
@@ -210,22 +253,23 @@ impl<T> Logs<T> {
         &mut self,
         before: u64,
         key: impl Fn(&T) -> u64,
-        mut take: impl FnMut(usize, T),
+        mut take: impl FnMut(usize, &T),
     ) {
-        let next = |log: &VecDeque<T>| log.front().map(&key).filter(|at| *at < before);
+        let next = |log: &Waiting<T>| log.first().map(&key).filter(|at| *at < before);
         let mut heads: std::collections::BinaryHeap<_> = (0..)
-            .zip(&self.0)
+            .zip(&self.shards)
             .filter_map(|(shard, log)| Some(std::cmp::Reverse((next(log)?, shard))))
             .collect();
         while let Some(std::cmp::Reverse((_, shard))) = heads.pop() {
             let other = heads.peek().map(|head| head.0);
             // As long as nobody else's turn comes.
-            let log: &mut VecDeque<T> = &mut self.0[shard];
+            let log = &mut self.shards[shard];
             let mut mine = next(log);
             while let Some(at) = mine.filter(|at| other.is_none_or(|other| (*at, shard) < other)) {
-                if let Some(entry) = log.pop_front() {
+                if let Some(entry) = log.first() {
                     take(shard, entry);
                 }
+                self.spare.extend(log.pass());
                 mine = next(log);
                 debug_assert!(mine.is_none_or(|next| next >= at), "a log out of order");
             }
@@ -247,6 +291,7 @@ mod tests {
         logs.add(1, vec![(4, 'e'), (7, 'y')]);
         let mut order = String::new();
         logs.each(7, |entry| entry.0, |_, entry| order.push(entry.1));
+        assert!(logs.spare().is_empty(), "an emptied list");
         assert_eq!(order, "abccdef");
         assert_eq!((0..3).map(|shard| logs.waiting(shard)).collect::<Vec<_>>(), [1, 1, 0]);
         logs.each(u64::MAX, |entry| entry.0, |_, entry| order.push(entry.1));

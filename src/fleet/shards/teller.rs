@@ -48,6 +48,7 @@ pub(super) struct Teller<O> {
 }
 
 /// What a shard has logged.
+#[derive(Default)]
 pub(super) struct Logged {
     pub(super) records: Vec<Record>,
     pub(super) busy: Vec<Busy>,
@@ -96,6 +97,12 @@ impl<O: Observer> Teller<O> {
         self.shared.add(shard, logged.shared);
     }
 
+    /// Lists that are empty, with room.
+    pub(super) fn spare(&mut self) -> Logged {
+        let (records, busy) = (self.records.spare(), self.busy.spare());
+        Logged { records, busy, shared: self.shared.spare() }
+    }
+
     /// Records of a shard that were not told yet.
     pub(super) fn waiting(&self, shard: usize) -> usize {
         self.records.waiting(shard)
@@ -106,9 +113,9 @@ impl<O: Observer> Teller<O> {
         // In half instants, as the agenda counts: steps end, then steps start.
         let halves = before.0.saturating_mul(2);
         let (known, computed) = (&mut self.known, &mut self.computed);
-        self.shared.each(halves, |news| news.at, |_, news| learn(known, computed, news.what));
+        self.shared.each(halves, |news| news.at, |_, news| learn(known, computed, &news.what));
         let (retold, burst) = (&mut self.retold, &mut self.burst);
-        self.busy.each(before.0, |busy| busy.at.0, |shard, busy| retold[shard].tell(&busy, burst));
+        self.busy.each(before.0, |busy| busy.at.0, |shard, busy| retold[shard].tell(busy, burst));
         let mut records = std::mem::replace(&mut self.records, Logs::new(0));
         records.each(before.0, |record| record.at().0, |shard, record| self.record(shard, record));
         self.records = records;
@@ -119,8 +126,8 @@ impl<O: Observer> Teller<O> {
         self.count_starts(|at| at < until);
     }
 
-    fn record(&mut self, shard: usize, record: Record) {
-        let number = match &record {
+    fn record(&mut self, shard: usize, record: &Record) {
+        let number = match record {
             Record::Call(call) => call.play,
             Record::Turn(turn) => turn.play,
             Record::Task(task) => task.play,
@@ -129,16 +136,17 @@ impl<O: Observer> Teller<O> {
         let plan = self.plans.get(&number).expect("a session is known until it has ended");
         let about = About { plan, names: &self.names, window: self.window };
         match record {
-            Record::Call(mut call) => {
+            Record::Call(call) => {
                 self.calls += 1;
+                let mut call = *call;
                 let first = self.firsts[shard];
                 call.replica = call.replica.map(|replica| ReplicaId(first + replica.0));
                 settle(&mut self.known, &mut call, self.block_size, self.has_cache);
                 self.observer.call(&call, &about);
             }
-            Record::Turn(turn) => self.observer.turn(&turn, &about),
+            Record::Turn(turn) => self.observer.turn(turn, &about),
             Record::Task(task) => {
-                self.observer.task(&task, &about);
+                self.observer.task(task, &about);
                 self.plans.remove(&number);
                 self.count_starts(|at| at <= task.ended);
                 self.open -= 1;
@@ -160,16 +168,16 @@ impl<O: Observer> Teller<O> {
 fn learn(
     known: &mut FxHashMap<(u32, u32), Tokens>,
     computed: &mut FxHashMap<SharedSegment, Tokens>,
-    what: SharedUse,
+    what: &SharedUse,
 ) {
     match what {
         SharedUse::Computed(segment, upto) => {
-            let most = computed.entry(segment).or_default();
-            *most = (*most).max(upto);
+            let most = computed.entry(*segment).or_default();
+            *most = (*most).max(*upto);
         }
         SharedUse::Asked { play, call, shared, beyond } => {
-            let (mut start, mut found) = (Tokens::ZERO, beyond);
-            for (segment, end) in shared {
+            let (mut start, mut found) = (Tokens::ZERO, *beyond);
+            for &(segment, end) in shared {
                 let upto = computed.get(&segment).copied().unwrap_or_default();
                 if upto < end {
                     found = upto.max(start);
@@ -177,7 +185,7 @@ fn learn(
                 }
                 start = end;
             }
-            known.insert((play, call), found);
+            known.insert((*play, *call), found);
         }
     }
 }
