@@ -136,6 +136,12 @@ struct Others {
     by_process: FxHashMap<(SegmentId, ProcessId), Reach>,
 }
 
+impl Others {
+    fn has_much_room(&self) -> bool {
+        self.of_model.capacity().max(self.by_process.capacity()) > 4 * ROOM_KEPT
+    }
+}
+
 /// Room for so many segments stays with a session's place when another takes it over.
 const ROOM_KEPT: usize = 8;
 
@@ -164,9 +170,16 @@ impl OwnContent {
     }
 
     /// The first runs of a context, which others share.
-    fn shared<'a>(&self, path: &'a Path) -> &'a [Run] {
+    fn shared_runs<'a>(&self, path: &'a Path) -> &'a [Run] {
         let own = path.runs().iter().position(|run| self.has(run.segment));
         &path.runs()[..own.unwrap_or(path.runs().len())]
+    }
+
+    /// How far a process has computed a segment that another one has begun.
+    fn of_other(&self, segment: SegmentId, process: ProcessId) -> Reach {
+        let others = self.others.as_ref();
+        let reach = others.and_then(|others| others.by_process.get(&(segment, process)));
+        reach.copied().unwrap_or_default()
     }
 
     /// The place of a segment, if it is of this session.
@@ -182,8 +195,8 @@ impl OwnContent {
 
     /// Leading tokens of a context that are not the session's own.
     #[must_use]
-    pub fn shared_tokens(&self, path: &Path) -> Tokens {
-        self.shared(path).last().map_or(Tokens::ZERO, |run| run.end)
+    pub fn shared(&self, path: &Path) -> Tokens {
+        self.shared_runs(path).last().map_or(Tokens::ZERO, |run| run.end)
     }
 
     /// A segment that nobody has written yet.
@@ -254,8 +267,14 @@ impl OwnContent {
 
     /// The session is over.
     pub fn end(&mut self) {
-        (self.numbered, self.others) = (0, None);
-        (self.computed, self.done) = (None, None);
+        (self.numbered, self.computed, self.done) = (0, None, None);
+        if let Some(others) = &mut self.others {
+            others.of_model.clear();
+            others.by_process.clear();
+        }
+        if self.others.as_ref().is_some_and(|others| others.has_much_room()) {
+            self.others = None;
+        }
         self.segments.clear();
         if self.segments.capacity() > ROOM_KEPT {
             self.segments = Vec::new();
@@ -404,7 +423,7 @@ impl Content {
     /// Leading tokens of a context that some replica has computed before.
     #[must_use]
     pub fn computed(&self, own: &OwnContent, path: &Path) -> Tokens {
-        let shared = own.shared(path);
+        let shared = own.shared_runs(path);
         let (skipped, mut start) = match head(shared) {
             Some(head) if own.computed == Some(head) => (shared.len(), head.1),
             _ => (0, Tokens::ZERO),
@@ -451,7 +470,7 @@ impl Content {
 
     /// Some replica computes the first `upto` tokens of a context.
     pub fn compute(&mut self, own: &mut OwnContent, path: &Path, upto: Tokens) {
-        let shared = own.shared(path);
+        let shared = own.shared_runs(path);
         // That was told before, and other calls of the session only add to it.
         let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
             Some(head) if own.computed == Some(head) => shared.len(),
@@ -493,7 +512,7 @@ impl Content {
         process: ProcessId,
         is_done: bool,
     ) {
-        let shared = own.shared(path);
+        let shared = own.shared_runs(path);
         let skipped = match head(shared).filter(|(_, end)| *end <= upto) {
             Some(head) if own.done == Some((head, process)) => shared.len(),
             Some(head) if is_done => {
@@ -538,12 +557,7 @@ impl Content {
             let end = small(run.end);
             let reach = match own.of(run.segment).map(|place| &own.segments[place]) {
                 Some(segment) if segment.process == process => segment.reach,
-                Some(_) => {
-                    let others = own.others.as_ref();
-                    let there = others
-                        .and_then(|others| others.by_process.get(&(run.segment, process)).copied());
-                    there.unwrap_or_default()
-                }
+                Some(_) => own.of_other(run.segment, process),
                 None => self.reaches.of(run.segment, process),
             };
             if done.is_none() && reach.done < end {

@@ -77,7 +77,7 @@ impl<E: Engine, O: Observer> World<'_, E, O> {
             cached
         };
         let chosen = if self.router.asks_caches(pool) {
-            let shared = play.own.shared_tokens(path);
+            let shared = play.own.shared(path);
             let others = path.prefix(shared);
             let visits = self.visits.of(place);
             let cached = |replica: ReplicaId, whole| {
