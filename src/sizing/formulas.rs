@@ -229,7 +229,7 @@ fn taken(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
 }
 
 fn calls(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
-    case.workload.sessions.iter().flat_map(|session| {
+    case.sessions().flat_map(|session| {
         let numbered = (0..).zip(&session.calls);
         numbered.map(|(number, call)| (call, session.class(number)))
     })
@@ -237,7 +237,7 @@ fn calls(case: &Case) -> impl Iterator<Item = (&CallPlan, &Class)> {
 
 impl Work {
     fn of(case: &Case) -> Self {
-        let mut work = Self { sessions: case.workload.sessions.len() as f64, ..Self::default() };
+        let mut work = Self { sessions: case.sessions().count() as f64, ..Self::default() };
         for (call, class) in calls(case) {
             if class.lane == 0 {
                 work.gaps_s += call.gap.secs();
