@@ -231,7 +231,9 @@ impl Written<'_> {
     ) -> Result<Case> {
         let args = self.args;
         let mut case = Case::streaming(scenario, &args.slo)?.every_step(args.every_step);
-        case.notes.splice(0..0, repeated.iter().flat_map(|repeated| repeated.notes.clone()));
+        if let Some(repeated) = repeated {
+            case = case.repeating(repeated);
+        }
         case.notes.extend(source.note());
         Ok(case)
     }

@@ -99,7 +99,8 @@ impl Source {
         if scenario.reshape.is_whole() {
             return Ok(None);
         }
-        Repeated::new(self.read()?, &scenario.reshape, scenario.seed).map(Some)
+        let (reshape, seed) = (&scenario.reshape, scenario.seed);
+        Repeated::new(self.read()?, reshape, seed, &scenario.served()).map(Some)
     }
 
     /// Its sessions one by one, made ready on another thread if `beside`; and how far it goes.

@@ -1,9 +1,12 @@
 //! The trace as a scenario plays it: a part of the time, a sample, a multiple, denser starts.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::workload::Workload;
 use crate::config::reshape::Reshape;
 use crate::diag::{Error, Result};
 use crate::trace::record::{Name, Trace};
@@ -98,6 +101,10 @@ pub struct Repeated {
     pub notes: Vec<String>,
     /// Calls in all of it.
     pub calls: u64,
+    /// What was recorded, ready to be played.
+    pub workload: Arc<Workload>,
+    /// By session that is played: its number there.
+    pub numbers: Arc<[u32]>,
 }
 
 impl Repeated {
@@ -108,11 +115,18 @@ impl Repeated {
         from.is_none() && to.is_none() && sample.is_none() && scale.is_none_or(|by| by >= 1.0)
     }
 
-    /// Reshapes a trace, with what [`played`] gives.
+    /// Reshapes a trace, with what [`played`] gives. `models` maps model groups to served models.
     ///
     /// # Errors
     /// A factor out of range.
-    pub fn new(trace: Trace, reshape: &Reshape, seed: u64) -> Result<Self> {
+    pub fn new(
+        mut trace: Trace,
+        reshape: &Reshape,
+        seed: u64,
+        models: &BTreeMap<Name, Name>,
+    ) -> Result<Self> {
+        trace.sessions.retain(|session| !session.calls.is_empty());
+        let workload = Arc::new(Workload::new(&trace, models));
         let recorded = trace.sessions.iter().map(|session| session.calls.len() as u64).sum();
         let scale = reshape.scale.map(|by| Scale { by, jitter: reshape.jitter, seed });
         let factor = reshape.time_compression;
@@ -121,7 +135,8 @@ impl Repeated {
         let scaled = reshape.scale.map(|by| scaled_note(by, &told));
         let notes = scaled.into_iter().chain(factor.map(compressed_note)).collect();
         let calls = if scale.is_some() { told.calls } else { recorded };
-        Ok(Self { items, notes, calls })
+        let numbers = items.numbers().collect();
+        Ok(Self { items, notes, calls, workload, numbers })
     }
 }
 

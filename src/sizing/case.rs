@@ -15,7 +15,7 @@ use crate::fleet::arrivals::{Failure, Sessions, Stream};
 use crate::fleet::observer::Observer;
 use crate::fleet::played::{Played, Repeated, played};
 use crate::fleet::shards::why_together;
-use crate::fleet::workload::{Counts, Workload};
+use crate::fleet::workload::{Counts, SessionPlan, Workload};
 use crate::fleet::{self, Progress, Run, Setup};
 use crate::trace::record::{Name, Trace};
 use crate::units::Time;
@@ -34,6 +34,8 @@ pub struct Case {
     pub setup: Setup,
     /// The trace, ready to be played.
     pub workload: Arc<Workload>,
+    /// Where its sessions are played several times over, or in another order: their numbers.
+    repeats: Option<Arc<[u32]>>,
     /// What of the trace is played, where that is not all of it as recorded.
     pub notes: Vec<String>,
     /// What to check before the result is trusted, of scenario and trace together.
@@ -151,7 +153,25 @@ impl Case {
             alone,
             kinds,
             threads: 1,
+            repeats: None,
         })
+    }
+
+    /// The same with a trace that is made of another while it is played.
+    #[must_use]
+    pub fn repeating(mut self, repeated: &Repeated) -> Self {
+        self.notes.splice(0..0, repeated.notes.iter().cloned());
+        self.workload = Arc::clone(&repeated.workload);
+        self.repeats = Some(Arc::clone(&repeated.numbers));
+        self
+    }
+
+    /// The sessions that are played, in their order; none where that is only known afterwards.
+    pub fn sessions(&self) -> impl Iterator<Item = &Arc<SessionPlan>> {
+        let sessions = &self.workload.sessions;
+        let as_held = if self.repeats.is_none() { &sessions[..] } else { &[] };
+        let repeats = self.repeats.iter().flat_map(|numbers| numbers.iter());
+        as_held.iter().chain(repeats.map(|number| &sessions[*number as usize]))
     }
 
     /// Whether the engines take every step by itself, as the reference does.

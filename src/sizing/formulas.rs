@@ -229,13 +229,12 @@ fn taken(case: &Case) -> impl Iterator<Item = (CallPlan, Class)> {
 }
 
 fn calls(case: &Case) -> impl Iterator<Item = (CallPlan, Class)> {
-    let sessions = case.workload.sessions.iter();
-    sessions.flat_map(|session| session.calls().zip(session.classes()))
+    case.sessions().flat_map(|session| session.calls().zip(session.classes()))
 }
 
 impl Work {
     fn of(case: &Case) -> Self {
-        let mut work = Self { sessions: case.workload.sessions.len() as f64, ..Self::default() };
+        let mut work = Self { sessions: case.sessions().count() as f64, ..Self::default() };
         for (call, class) in calls(case) {
             if class.is_main {
                 work.gaps_s += call.gap.secs();

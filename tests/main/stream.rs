@@ -106,7 +106,7 @@ proptest! {
         };
         prop_assert!(Repeated::is_all_of(&reshape));
         let held = played(&trace, &reshape, seed).unwrap();
-        let repeated = Repeated::new(trace.clone(), &reshape, seed).unwrap();
+        let repeated = Repeated::new(trace.clone(), &reshape, seed, &BTreeMap::new()).unwrap();
         prop_assert_eq!(&repeated.notes, &held.notes);
         let mut expected = held.trace.into_owned();
         let mut made = told(repeated.items);

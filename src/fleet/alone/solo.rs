@@ -22,8 +22,21 @@ pub(super) struct Solo {
     fits: Vec<Option<Fit>>,
     /// What clients and the API server do, the next last.
     events: Vec<(Time, Event)>,
-    /// By call: whether it is on its way to the engine's queue.
-    on_its_way: Vec<bool>,
+    /// By call: where it is.
+    ways: Vec<Way>,
+}
+
+/// Where a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// With its client, before its dispatch.
+    Before,
+    /// On its way to the engine's queue.
+    Sent,
+    /// It has come to the engine.
+    Come,
+    /// It had failed when recorded, or does not fit: no engine sees it.
+    Never,
 }
 
 /// What happens outside the engine.
@@ -46,7 +59,7 @@ impl Solo {
             nobody: Arc::default(),
             fits: Vec::new(),
             events: Vec::new(),
-            on_its_way: Vec::new(),
+            ways: Vec::new(),
         })
     }
 
@@ -55,8 +68,8 @@ impl Solo {
         self.engine.begin();
         self.fits.clear();
         self.fits.resize(plan.len(), None);
-        self.on_its_way.clear();
-        self.on_its_way.resize(plan.len(), false);
+        self.ways.clear();
+        self.ways.resize(plan.len(), Way::Before);
         self.events.clear();
         let start = Start { at: Time::ZERO, session: 0, pass: 0, player: 0, pin: None };
         self.play.begin(Arc::clone(plan), 0, start, Time::ZERO, false);
@@ -119,27 +132,24 @@ impl Solo {
         let max_model_len = self.setup.engine.max_model_len;
         let fit = fit_call(&of, &base, self.setup.on_overflow, max_model_len);
         self.fits[call as usize] = Some(fit);
+        self.ways[call as usize] = Way::Never;
         if class.failed {
             let duration = plan.failed_after(call).unwrap_or_default();
             self.push(now + duration, Event::Ended(call));
         } else if fit.verdict == Verdict::Rejected {
             self.push(now, Event::Ended(call));
         } else {
-            self.on_its_way[call as usize] = true;
+            self.ways[call as usize] = Way::Sent;
             self.push(now + self.setup.api.before_queue(fit.prompt), Event::Queue(call));
         }
     }
 
     fn queue(&mut self, now: Time, plan: &SessionPlan, call: u32) -> Option<()> {
-        self.on_its_way[call as usize] = false;
-        let (of, class) = (plan.call(call), plan.class(call));
-        // What a call repeats is in the cache from here on. Had the one that wrote it not been
-        // admitted, it would find its own content there.
-        if let BasePlan::Call(base) = of.base()
-            && (self.on_its_way[base as usize] || self.engine.waits(now, base))
-        {
+        self.ways[call as usize] = Way::Come;
+        if self.repeats_what_waits(now, plan, call) {
             return None;
         }
+        let (of, class) = (plan.call(call), plan.class(call));
         let (fit, config) = (self.fits[call as usize].unwrap_or_default(), &self.setup.engine);
         // At least the last token is computed.
         let found = fit.kept.min(fit.prompt - Tokens(1)).blocks_floor(config.block_size);
@@ -154,6 +164,21 @@ impl Solo {
             priority: class.priority,
         };
         self.engine.submit(config, &self.setup.cost, now, ask).then_some(())
+    }
+
+    /// What a call repeats is in the cache from here on. Whether one that wrote it has not been
+    /// admitted yet, and will find its own content there.
+    fn repeats_what_waits(&self, now: Time, plan: &SessionPlan, mut call: u32) -> bool {
+        while let BasePlan::Call(base) = plan.call(call).base() {
+            match self.ways[base as usize] {
+                Way::Before => return false,
+                Way::Sent => return true,
+                // Those before it were looked at when it came.
+                Way::Come => return self.engine.waits(now, base),
+                Way::Never => call = base,
+            }
+        }
+        false
     }
 
     fn ended(&mut self, now: Time, plan: &SessionPlan, call: u32) {

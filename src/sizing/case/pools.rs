@@ -95,6 +95,7 @@ impl Case {
             alone: Arc::clone(&self.alone),
             kinds: self.kinds.clone(),
             threads: self.threads,
+            repeats: self.repeats.clone(),
         })
     }
 }

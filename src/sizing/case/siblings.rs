@@ -91,6 +91,7 @@ impl Case {
             setup,
             targets,
             threads: self.threads,
+            repeats: self.repeats.clone(),
         })
     }
 
@@ -109,6 +110,7 @@ impl Case {
             kinds: self.kinds.clone(),
             setup,
             threads: self.threads,
+            repeats: self.repeats.clone(),
         }
     }
 
@@ -128,6 +130,7 @@ impl Case {
             kinds: self.kinds.clone(),
             setup: self.setup.clone(),
             threads: self.threads,
+            repeats: self.repeats.clone(),
         }
     }
 

@@ -89,6 +89,11 @@ impl Clones {
         Ok((clones, scaled))
     }
 
+    /// By session that is still to come: its number in the trace, those without calls left out.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.starts.as_slice().iter().map(|start| start.session)
+    }
+
     fn scale(&mut self, trace: &mut Trace, scale: &Scale, scaled: &mut Scaled) -> Result<()> {
         let survey = Survey::of(trace)?;
         let copies = scale.copies(&survey)?;
