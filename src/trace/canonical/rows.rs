@@ -71,7 +71,7 @@ impl Rows {
             let lines = plain.line - 1;
             let source = std::mem::replace(&mut plain.source, Box::new(io::empty()));
             let begun = Cursor::new(plain.buffer[plain.next..plain.filled].to_vec());
-            // Widths are compared by who asks, so that the error can say what is wrong.
+            // Widths are compared by who asks, which can then say what is wrong with the row.
             let rows = csv::ReaderBuilder::new()
                 .has_headers(false)
                 .flexible(true)
