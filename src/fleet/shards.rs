@@ -1,4 +1,4 @@
-//! One fleet on several threads.
+//! One fleet in parts, on several threads or one after the other.
 //!
 //! Where a session stays where its first call went, and that was drawn, replicas do not influence
 //! each other: what happens on one follows from its own sessions. So a fleet can be simulated in
@@ -6,11 +6,11 @@
 //!
 //! - [`pins`] finds out ahead where every session goes, by the draws of the router and in its
 //!   order;
-//! - shards simulate the same stretch of time on several threads, and log what they have to tell;
+//! - shards simulate the same stretch of time, and log what they have to tell;
 //! - [`teller`] tells observers of it in the order of time, and works out what depends on the whole
 //!   fleet: the busiest minute, the most open sessions, what any replica had computed before.
 //!
-//! All three go on at once, the last one stretch behind, the first one ahead. A stretch ends where
+//! With several threads all three go on at once, the last one stretch behind, the first one ahead. A stretch ends where
 //! so many calls begin, or where a shard has logged so much that it waits for others, so that
 //! memory does not follow the length of the run. One thing is not bounded: sessions are handed over
 //! in their order, so that while one waits for its first call to be routed (its calls had failed
@@ -46,9 +46,11 @@ use pins::{Batch, Pins};
 use teller::{Logged, Teller};
 
 /// A shard of so many replicas gains nothing from being smaller.
-const REPLICAS_IN_CACHE: usize = 8;
+const REPLICAS_IN_CACHE: usize = 4;
 /// More shards gain little, and each of them has room of its own for what it tells.
-const SHARDS_FOR_CACHE_MAX: usize = 32;
+const SHARDS_FOR_CACHE_MAX: usize = 64;
+/// A shard is at hand for so many calls before it is the next one's turn, as far as memory allows.
+const CALLS_AT_ONCE: usize = 1 << 11;
 
 /// How a run is taken apart. Results do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,8 @@ impl Sizes {
         let for_threads = if threads > 1 { 4 * threads } else { 1 };
         let for_cache = (replicas as usize / REPLICAS_IN_CACHE).min(SHARDS_FOR_CACHE_MAX);
         let shards = for_threads.max(for_cache).max(1);
-        Self { shards, batch_calls: 1 << 16, room: 1 << 15 }
+        let batch_calls = (shards * CALLS_AT_ONCE).clamp(1 << 16, 1 << 17);
+        Self { shards, batch_calls, room: batch_calls / 2 }
     }
 }
 
