@@ -128,7 +128,7 @@ impl TimeWeighted {
         match self.inverse {
             Some(inverse) => {
                 let rounding_up = level.wrapping_mul(BINS).wrapping_add(self.capacity - 1);
-                (u128::from(rounding_up) * u128::from(inverse.get()) >> u64::BITS) as usize
+                ((u128::from(rounding_up) * u128::from(inverse.get())) >> u64::BITS) as usize
             }
             None => self.divided(level),
         }
