@@ -232,7 +232,7 @@ impl Written<'_> {
         let args = self.args;
         let mut case = Case::streaming(scenario, &args.slo)?.every_step(args.every_step);
         if let Some(repeated) = repeated {
-            case = case.repeating(repeated);
+            case = case.repeating(repeated)?;
         }
         case.notes.extend(source.note());
         Ok(case)

@@ -10,12 +10,12 @@
 //! - [`teller`] tells observers of it in the order of time, and works out what depends on the whole
 //!   fleet: the busiest minute, the most open sessions, what any replica had computed before.
 //!
-//! With several threads all three go on at once, the last one stretch behind, the first one ahead. A stretch ends where
-//! so many calls begin, or where a shard has logged so much that it waits for others, so that
-//! memory does not follow the length of the run. One thing is not bounded: sessions are handed over
-//! in their order, so that while one waits for its first call to be routed (its calls had failed
-//! when recorded, or do not fit) all that start meanwhile are held. Nothing depends on which thread
-//! does what.
+//! With several threads all three go on at once, the last one stretch behind, the first one ahead;
+//! with one they take turns. A stretch ends where so many calls begin, or where a shard has logged
+//! so much that it waits for others, so that memory does not follow the length of the run. One
+//! thing is not bounded: sessions are handed over in their order, so that while one waits for its
+//! first call to be routed (its calls had failed when recorded, or do not fit) all that start
+//! meanwhile are held. Nothing depends on which thread does what.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

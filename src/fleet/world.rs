@@ -157,7 +157,7 @@ pub(super) struct World<'a, E, O> {
     pub(super) agenda: Agenda,
     pub(super) population: Population,
     pub(super) router: Routers,
-    /// Kept where somebody routes by what is cached.
+    /// By place of every open session, and empty where nobody routes by what is cached.
     pub(super) visits: Visits,
     pub(super) homes: Homes,
     pub(super) faults: Faults,

@@ -101,12 +101,7 @@ impl Case {
             played(trace, &scenario.reshape, scenario.seed)?;
         let mut workload = Workload::new(&played, &scenario.served());
         workload.keep_common(&played, &common);
-        for target in &targets {
-            check_target(target, &workload.names)?;
-        }
-        pools::check_names(&scenario, &workload.names)?;
-        pools::check_homes(&scenario, &workload)?;
-        let warning = check_groups(&scenario, workload.asked_models())?;
+        let warning = check_names(&scenario, &targets, &workload)?;
         let mut case = Self::of(scenario, workload, notes, targets)?;
         case.warnings.extend(warning);
         Ok(case)
@@ -158,12 +153,18 @@ impl Case {
     }
 
     /// The same with a trace that is made of another while it is played.
-    #[must_use]
-    pub fn repeating(mut self, repeated: &Repeated) -> Self {
+    ///
+    /// # Errors
+    /// A name in the scenario that is not in the trace, and calls that no replica takes.
+    pub fn repeating(mut self, repeated: &Repeated) -> Result<Self> {
+        let workload = &repeated.workload;
+        let groups = workload.names.groups.iter().map(Name::as_ref);
+        check_models(&self.scenario, groups.collect())?;
+        self.warnings.extend(check_names(&self.scenario, &self.targets, workload)?);
         self.notes.splice(0..0, repeated.notes.iter().cloned());
-        self.workload = Arc::clone(&repeated.workload);
+        self.workload = Arc::clone(workload);
         self.repeats = Some(Arc::clone(&repeated.numbers));
-        self
+        Ok(self)
     }
 
     /// The sessions that are played, in their order; none where that is only known afterwards.
@@ -262,7 +263,8 @@ impl Case {
             return Ok(None);
         }
         let run = self.finished(run)?;
-        if run.interrupted.is_none() {
+        // Of a trace that is played several times over all was known before.
+        if run.interrupted.is_none() && self.repeats.is_none() {
             check_models(&self.scenario, run.names.groups.iter().map(Name::as_ref).collect())?;
             let homeless = run.gateway.iter().flat_map(|gateway| &gateway.without_group);
             let names = homeless.filter_map(|model| run.names.models.get(*model as usize));
@@ -361,6 +363,21 @@ impl Case {
             interrupted: run.interrupted,
         }
     }
+}
+
+/// Refuses names in a scenario that are not in its trace, and calls that no replica takes; warns of
+/// calls whose replica was not told.
+fn check_names(
+    scenario: &Scenario,
+    targets: &[Slo],
+    workload: &Workload,
+) -> Result<Option<Warning>> {
+    for target in targets {
+        check_target(target, &workload.names)?;
+    }
+    pools::check_names(scenario, &workload.names)?;
+    pools::check_homes(scenario, workload)?;
+    check_groups(scenario, workload.asked_models())
 }
 
 /// Refuses a model group that the trace does not have.

@@ -237,7 +237,9 @@ fn wrong_arguments() {
     refused_with(&["--slo", "p95 ttft < 10 s"], &["found `<`, allowed: <=, >="]);
     refused_with(&["--slo", ""], &["--slo ``: ", "ends too early"]);
     let tenant = "p95 ttft[tenant=wbe] <= 1 s";
-    refused_with(&["--slo", tenant], &[tenant, "unknown tenant `wbe`, allowed: web, ops"]);
+    let said = [tenant, "unknown tenant `wbe`, allowed: web, ops"];
+    refused_with(&["--slo", tenant], &said);
+    refused_with(&["--slo", tenant, "--set", "scale=2"], &said);
     refused_with(&["--slo", "p95 ttft[model=x] <= 1 s"], &["unknown model `x`, allowed: m"]);
     let written = format!("{SCENARIO}[slo]\ntargets = ['p95 tftt <= 1 s']\n");
     refused_scenario(&written, &["slo.targets `p95 tftt <= 1 s`: unknown metric `tftt`"]);

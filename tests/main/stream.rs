@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
 use tonnage::config::reshape::Reshape;
+use tonnage::config::scenario::Scenario;
 use tonnage::diag::Result;
 use tonnage::fleet::arrivals::{Failure, Sessions};
 use tonnage::fleet::feed::{Beside, Feed};
@@ -22,6 +23,7 @@ use tonnage::fleet::played::{Repeated, played};
 use tonnage::fleet::workload::{Arrival, Workload};
 use tonnage::fleet::{Progress, Run, Setup, simulate};
 use tonnage::observe::records::{CallRecord, Records, TaskRecord, TurnRecord};
+use tonnage::sizing::case::Case;
 use tonnage::trace::record::{Item, Lend, Lent, Name, Trace};
 use tonnage::units::{Span, Time};
 
@@ -337,4 +339,18 @@ fn an_interrupt_shows_what_was_done_and_ends_with_130() {
     let units = &told["fleet"]["figures"]["units"];
     let counted = ["calls", "calls_failed", "calls_failed_as_recorded"];
     assert_eq!(counted.iter().map(|key| units[key].as_u64().unwrap()).sum::<u64>(), rows);
+}
+
+#[test]
+fn names_are_checked_before_a_repeated_trace_is_played() {
+    let keys = ["engine.model=Llama-3.1-8B", "engine.gpu=h100-sxm", "workload.scale=2"];
+    let scenario = Scenario::parse("", "test", &keys.map(str::to_owned)).unwrap();
+    let trace = trace(vec![(0, vec![call(30, 1)])]);
+    let repeated = Repeated::new(trace, &scenario.reshape, 1, &BTreeMap::new()).unwrap();
+    let with = |target: &str| {
+        Case::streaming(scenario.clone(), &[target.to_owned()])?.repeating(&repeated).map(drop)
+    };
+    assert_eq!(with("p95 ttft <= 1 s"), Ok(()));
+    let error = with("p95 ttft[tenant=nobody] <= 1 s").unwrap_err().to_string();
+    assert!(error.contains("unknown tenant `nobody`"), "{error}");
 }

@@ -118,6 +118,11 @@ impl Few {
             || self.waiting.iter().any(|request| self.requests[*request].ask.call == call)
     }
 
+    /// Calls that wait to be admitted.
+    pub(super) const fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn due(&self) -> Option<Due> {
         match &self.lone {
             Some(lone) => Some(Due::StepEnds(lone.ended)),

@@ -47,6 +47,9 @@ enum Event {
     Ended(u32),
 }
 
+/// Events, or calls that wait, beyond which lists in order take too long.
+const AT_ONCE_MAX: usize = 500;
+
 impl Solo {
     /// `None` for replicas whose times are not told by one formula, and for the reference, which
     /// takes every step.
@@ -63,8 +66,12 @@ impl Solo {
         })
     }
 
-    /// The session's turns, less tool time; `None` where that depends on what the cache holds.
+    /// The session's turns, less tool time; `None` where that depends on what the cache holds, or
+    /// where too much happens at once for lists.
     pub(super) fn play(&mut self, plan: &Arc<SessionPlan>) -> Option<Span> {
+        if plan.starts(false).count() > AT_ONCE_MAX {
+            return None;
+        }
         self.engine.begin();
         self.fits.clear();
         self.fits.resize(plan.len(), None);
@@ -83,6 +90,9 @@ impl Solo {
 
     fn goes_on(&mut self, plan: &SessionPlan) -> Option<Span> {
         loop {
+            if self.events.len().max(self.engine.waiting()) > AT_ONCE_MAX {
+                return None;
+            }
             let client = self.events.last().map(|(at, _)| *at);
             // At one instant steps end first, then clients act, then steps start.
             let (at, is_first) = match self.engine.due() {

@@ -143,7 +143,7 @@ pub(super) struct Draft {
 pub(super) struct Packed {
     rows: Box<[Row]>,
     words: Box<[u32]>,
-    /// Whose most of them are, which is number 0; the words begin with the others.
+    /// Whose the first of them is, which is number 0; the words begin with the others.
     who: Who,
     /// The shared contexts that calls continue, the first few of them: behind who there is.
     contexts_at: u32,

@@ -124,7 +124,8 @@ impl Planner {
             at,
             lead: at_once.map(|call| call.gap).min().unwrap_or_default(),
             // A call writes at most two segments, and a model that is not the first has its own.
-            segments: 2 * session.calls.len() as u32 * (1 + self.other_models.len() as u32),
+            segments: (2 * session.calls.len() as u32)
+                .saturating_mul(1 + self.other_models.len() as u32),
             turns: self.turns.len() as u32,
             calls: self.packer.pack(&self.drafts, &self.after, &self.then),
             turn_runs: self.turn_runs.as_slice().into(),
