@@ -75,7 +75,8 @@ pub fn fit(
     };
     let shorter = recorded_kept - kept;
     let fit = Fit {
-        prompt: recorded_prompt - shorter,
+        // All of it may have gone with what was replaced; a call is sent with a token at least.
+        prompt: (recorded_prompt - shorter).max(Tokens(1)),
         kept,
         shorter,
         untouched: base.untouched,
@@ -108,6 +109,13 @@ mod tests {
 
     fn base(shared: u64) -> Fit {
         Fit { shared: Tokens(shared), ..Fit::default() }
+    }
+
+    #[test]
+    fn a_prompt_that_was_all_replaced_keeps_one_token() {
+        let base = Fit { shorter: Tokens(10_943), ..Fit::default() };
+        let same = fit(Tokens(2_224), Tokens(2_224), Tokens(1), &base, OnOverflow::Compact, LIMIT);
+        assert_eq!((same.prompt, same.kept, same.verdict), (Tokens(1), Tokens(0), Verdict::Fits));
     }
 
     #[test]
