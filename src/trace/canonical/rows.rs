@@ -160,8 +160,11 @@ impl Plain {
     /// Reads more behind what was not used yet, which then stands at the start of the buffer; false
     /// at the end of the file.
     fn read_on(&mut self) -> io::Result<bool> {
-        self.buffer.copy_within(self.next..self.filled, 0);
-        (self.filled, self.next) = (self.filled - self.next, 0);
+        // A long line is moved once, not at every read.
+        if self.next > 0 {
+            self.buffer.copy_within(self.next..self.filled, 0);
+            (self.filled, self.next) = (self.filled - self.next, 0);
+        }
         if self.buffer.len() - self.filled < READ_BYTES {
             self.buffer.resize(2 * self.buffer.len(), 0);
         }
