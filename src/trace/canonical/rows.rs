@@ -1,10 +1,10 @@
-//! Rows and their cells. As long as nothing is quoted a row is a line and its cells stand between
-//! commas; from the first row on that has a quotation mark or a carriage return, or is empty, the
-//! csv crate reads.
+//! Rows and their cells. A row without quotation marks is a line, and its cells stand between commas;
+//! csv-core splits the others. Lines are counted here, so that an error names the right one however
+//! they end: by a line feed, or as Windows writes them.
 
-use std::io::{self, Cursor, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 
-use csv::ByteRecord;
+use csv_core::{ReadRecordResult, Reader};
 use memchr::{memchr, memchr_iter, memchr2};
 
 use super::input::{self, Source};
@@ -16,145 +16,124 @@ const READ_BYTES: usize = 1 << 16;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The rows of a file, one at a time.
-pub(super) struct Rows(How);
-
-enum How {
-    Plain(Plain),
-    Quoted {
-        rows: csv::Reader<Source>,
-        record: ByteRecord,
-        /// Lines before the first that it has read.
-        lines: u64,
-    },
-}
-
-/// Lines whose cells stand between commas.
-struct Plain {
+pub(super) struct Rows {
     source: Source,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were read.
     filled: usize,
-    /// Where the row at hand begins, and the one behind it.
+    /// Where the row at hand begins, and what is behind it.
     row: usize,
     next: usize,
-    /// Where its cells end.
-    ends: Vec<usize>,
     /// The lines of both.
     row_line: u64,
     line: u64,
-}
-
-/// What comes next of plain lines.
-enum Line {
-    /// A row, which is split.
-    Row,
-    /// One that has to be read otherwise.
-    Other,
-    End,
+    /// Where its cells end: in the buffer, or in `cells`.
+    ends: Vec<usize>,
+    /// The cells of a row with quotation marks, without those, one behind the other.
+    cells: Vec<u8>,
+    /// Whether they stand in the buffer.
+    is_plain: bool,
+    core: Reader,
 }
 
 impl Rows {
     pub(super) fn new(source: Source) -> Self {
-        let (buffer, ends) = (vec![0; 2 * READ_BYTES], Vec::new());
-        let (filled, row, next, row_line, line) = (0, 0, 0, 1, 1);
-        Self(How::Plain(Plain { source, buffer, filled, row, next, ends, row_line, line }))
+        let mut core = Reader::new();
+        // Only at the start of a file it would skip a byte order mark, which is seen to here.
+        let _ = core.read_record(b"\n", &mut [0], &mut [0]);
+        Self {
+            source,
+            buffer: vec![0; 2 * READ_BYTES],
+            filled: 0,
+            row: 0,
+            next: 0,
+            row_line: 1,
+            line: 1,
+            ends: Vec::new(),
+            cells: Vec::new(),
+            is_plain: true,
+            core,
+        }
     }
 
-    /// Goes on to the next row; false at the end of the file.
+    /// Goes on to the next row, past empty lines; false at the end of the file.
     pub(super) fn next(&mut self) -> Result<bool> {
-        if let How::Plain(plain) = &mut self.0 {
-            match plain.next().map_err(|error| input::unreadable(&error))? {
-                Line::Row => return Ok(true),
-                Line::End => return Ok(false),
-                Line::Other => {}
-            }
-            let lines = plain.line - 1;
-            let source = std::mem::replace(&mut plain.source, Box::new(io::empty()));
-            let begun = Cursor::new(plain.buffer[plain.next..plain.filled].to_vec());
-            // Widths are compared by who asks, which can then say what is wrong with the row.
-            let rows = csv::ReaderBuilder::new()
-                .has_headers(false)
-                .flexible(true)
-                .buffer_capacity(READ_BYTES)
-                .from_reader(Box::new(begun.chain(source)) as Source);
-            self.0 = How::Quoted { rows, record: ByteRecord::new(), lines };
-        }
-        match &mut self.0 {
-            How::Plain(_) => Ok(false),
-            How::Quoted { rows, record, .. } => rows.read_byte_record(record).map_err(csv_error),
-        }
-    }
-
-    /// Cells of the row at hand.
-    pub(super) fn len(&self) -> usize {
-        match &self.0 {
-            How::Plain(plain) => plain.ends.len(),
-            How::Quoted { record, .. } => record.len(),
-        }
-    }
-
-    /// One of them.
-    #[inline]
-    pub(super) fn cell(&self, place: usize) -> Option<&[u8]> {
-        match &self.0 {
-            How::Plain(plain) => {
-                let end = *plain.ends.get(place)?;
-                let start = if place == 0 { plain.row } else { plain.ends[place - 1] + 1 };
-                Some(&plain.buffer[start..end])
-            }
-            How::Quoted { record, .. } => record.get(place),
-        }
-    }
-
-    /// All of them.
-    pub(super) fn cells(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.len()).filter_map(|place| self.cell(place))
-    }
-
-    /// The line on which the row at hand begins.
-    pub(super) fn line(&self) -> u64 {
-        match &self.0 {
-            How::Plain(plain) => plain.row_line,
-            How::Quoted { record, lines, .. } => {
-                lines + record.position().map_or(0, |at| at.line())
+        let unreadable = |error| input::unreadable(&error);
+        while let Some((end, behind)) = self.line_end().map_err(unreadable)? {
+            let line = &self.buffer[self.next..end];
+            let is_ended = behind > end;
+            let line = if is_ended { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+            if line.is_empty() {
+                self.next = behind;
+                self.line += u64::from(is_ended);
+            } else if line[0] == b'\r' {
+                self.next += 1;
+            } else if memchr2(b'"', b'\r', line).is_some() {
+                return self.split();
+            } else {
+                let end = self.next + line.len();
+                self.ends.clear();
+                self.ends.extend(memchr_iter(b',', line).map(|comma| self.next + comma));
+                self.ends.push(end);
+                (self.row, self.row_line, self.is_plain) = (self.next, self.line, true);
+                self.next = behind;
+                self.line += u64::from(is_ended);
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
-    /// The line up to which was read.
-    pub(super) fn line_reached(&self) -> u64 {
-        match &self.0 {
-            How::Plain(plain) => plain.line,
-            How::Quoted { rows, lines, .. } => lines + rows.position().line(),
-        }
-    }
-}
-
-impl Plain {
-    fn next(&mut self) -> io::Result<Line> {
-        self.ends.clear();
-        let mut looked = self.next;
-        let (end, behind) = loop {
-            if let Some(at) = memchr(b'\n', &self.buffer[looked..self.filled]) {
-                break (looked + at, looked + at + 1);
+    /// Where the line that comes next ends, and where the one behind it begins.
+    fn line_end(&mut self) -> io::Result<Option<(usize, usize)>> {
+        let mut looked = 0;
+        loop {
+            let from = self.next + looked;
+            if let Some(at) = memchr(b'\n', &self.buffer[from..self.filled]) {
+                return Ok(Some((from + at, from + at + 1)));
             }
             looked = self.filled - self.next;
             if !self.read_on()? {
-                if self.next == self.filled {
-                    return Ok(Line::End);
-                }
-                break (self.filled, self.filled);
+                return Ok((self.next < self.filled).then_some((self.filled, self.filled)));
             }
-        };
-        let line = &self.buffer[self.next..end];
-        if line.is_empty() || memchr2(b'"', b'\r', line).is_some() {
-            return Ok(Line::Other);
         }
-        self.ends.extend(memchr_iter(b',', line).map(|comma| self.next + comma));
-        self.ends.push(end);
-        (self.row, self.next, self.row_line) = (self.next, behind, self.line);
-        self.line += u64::from(behind > end);
-        Ok(Line::Row)
+    }
+
+    /// Reads a row with quotation marks, which may run over several lines.
+    fn split(&mut self) -> Result<bool> {
+        (self.row_line, self.is_plain) = (self.line, false);
+        let (mut written, mut ended, mut is_over) = (0, 0, false);
+        self.cells.resize(self.cells.capacity().max(256), 0);
+        self.ends.resize(self.ends.capacity().max(32), 0);
+        loop {
+            let input = &self.buffer[self.next..self.filled];
+            let (cells, ends) = (&mut self.cells[written..], &mut self.ends[ended..]);
+            let (result, read, wrote, ends) = self.core.read_record(input, cells, ends);
+            self.line += memchr_iter(b'\n', &input[..read]).count() as u64;
+            (self.next, written, ended) = (self.next + read, written + wrote, ended + ends);
+            match result {
+                ReadRecordResult::Record => {
+                    self.ends.truncate(ended);
+                    self.line -= u64::from(is_over);
+                    return Ok(true);
+                }
+                ReadRecordResult::End => return Ok(false),
+                ReadRecordResult::OutputFull => self.cells.resize(2 * self.cells.len(), 0),
+                ReadRecordResult::OutputEndsFull => self.ends.resize(2 * self.ends.len(), 0),
+                ReadRecordResult::InputEmpty if is_over => {
+                    let error = Error::new("a quotation mark is never closed");
+                    return Err(error.at_line(self.row_line));
+                }
+                ReadRecordResult::InputEmpty => {
+                    is_over = !self.read_on().map_err(|error| input::unreadable(&error))?;
+                    if is_over {
+                        // The end of a line ends the last row, unless a quotation mark is open.
+                        self.buffer[self.filled] = b'\n';
+                        self.filled += 1;
+                    }
+                }
+            }
+        }
     }
 
     /// Reads more behind what was not used yet, which then stands at the start of the buffer; false
@@ -181,17 +160,44 @@ impl Plain {
         }
         Ok(read > 0)
     }
-}
 
-fn csv_error(error: csv::Error) -> Error {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => input::unreadable(&error),
-        kind => Error::new(format!("cannot read on: {kind:?}")),
+    /// Cells of the row at hand.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// One of them.
+    #[inline]
+    pub(super) fn cell(&self, place: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(place)?;
+        let before = place.checked_sub(1).map(|before| self.ends[before]);
+        Some(match self.is_plain {
+            true => &self.buffer[before.map_or(self.row, |comma| comma + 1)..end],
+            false => &self.cells[before.unwrap_or(0)..end],
+        })
+    }
+
+    /// All of them.
+    pub(super) fn cells(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).filter_map(|place| self.cell(place))
+    }
+
+    /// The line on which the row at hand begins.
+    pub(super) fn line(&self) -> u64 {
+        self.row_line
+    }
+
+    /// The line up to which was read.
+    pub(super) fn line_reached(&self) -> u64 {
+        self.line
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
+    use csv::ByteRecord;
     use proptest::prelude::*;
 
     use super::*;
@@ -208,25 +214,66 @@ mod tests {
         }
     }
 
+    /// The rows of a text by the csv crate, each with the line on which it begins.
+    fn by_the_csv_crate(text: &str) -> Vec<(u64, ByteRecord)> {
+        let mut builder = csv::ReaderBuilder::new();
+        let reader = builder.has_headers(false).flexible(true).from_reader(text.as_bytes());
+        let with_line = |record: ByteRecord| {
+            let mark = text.find(|first| first != '\u{feff}').unwrap_or(0);
+            let at = record.position().map_or(0, |at| at.byte() as usize).max(mark);
+            // The crate counts empty lines, and the second half of a line's end, to what follows.
+            let ends = text[at..].bytes().take_while(|byte| b"\r\n".contains(byte)).count();
+            let lines = text[..at + ends].matches('\n').count() as u64;
+            (1 + lines, record)
+        };
+        reader.into_byte_records().map(|record| with_line(record.unwrap())).collect()
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
         #[test]
         fn rows_are_those_of_the_csv_crate(
-            text in "(\u{feff})?([ab,é\n]{0,9}|[ab,\n\r\" ]{0,9}){1,9}", at_once in 3usize..9,
+            text in "(\u{feff})?([ab,é\n]{0,9}|[ab,\n\r\" ]{0,9}|(a,\"b\r\n)?(a\r\n)?){1,9}",
+            at_once in 3usize..9,
         ) {
             let mut rows = Rows::new(Box::new(Slow(text.clone().into_bytes(), at_once)));
-            let mut builder = csv::ReaderBuilder::new();
-            let mut expected =
-                builder.has_headers(false).flexible(true).from_reader(text.as_bytes());
-            let mut record = ByteRecord::new();
-            while expected.read_byte_record(&mut record).unwrap() {
-                prop_assert!(rows.next().unwrap());
-                let line = record.position().map(csv::Position::line);
-                prop_assert_eq!(Some(rows.line()), line, "{:?}", text);
-                prop_assert!(rows.cells().eq(record.iter()), "{:?}: {:?}", text, record);
-                prop_assert_eq!(rows.line_reached(), expected.position().line());
+            let expected = by_the_csv_crate(&text);
+            // Inside quotation marks another line is no other row.
+            let more = by_the_csv_crate(&format!("{text}x\nx\n"));
+            let is_unclosed = more.last().is_some_and(|(_, last)| last != &ByteRecord::from(vec!["x"]));
+            let whole = expected.len() - usize::from(is_unclosed);
+            for (line, record) in &expected[..whole] {
+                prop_assert!(rows.next().unwrap(), "{text:?}");
+                prop_assert_eq!(rows.line(), *line, "{:?}", text);
+                prop_assert!(rows.cells().eq(record.iter()), "{text:?}: {record:?}");
             }
-            prop_assert!(!rows.next().unwrap(), "{:?}", text);
+            match is_unclosed {
+                true => prop_assert!(rows.next().is_err(), "{text:?}"),
+                false => prop_assert!(!rows.next().unwrap(), "{text:?}"),
+            }
         }
+    }
+
+    #[test]
+    fn windows_lines_are_counted_with_and_without_quotes() {
+        let text = "a,b\r\n\r\n1,2\r\n\"3\r\n4\",5\r\n6,7";
+        let mut rows = Rows::new(Box::new(Cursor::new(text)));
+        let mut told = Vec::new();
+        while rows.next().unwrap() {
+            let cells: Vec<_> = rows.cells().map(String::from_utf8_lossy).collect();
+            told.push((rows.line(), cells.join("|")));
+        }
+        let told: Vec<_> = told.iter().map(|(line, cells)| (*line, &**cells)).collect();
+        assert_eq!(told, [(1, "a|b"), (3, "1|2"), (4, "3\r\n4|5"), (6, "6|7")]);
+    }
+
+    #[test]
+    fn a_quotation_mark_that_is_not_closed_is_named_where_it_is() {
+        let mut rows = Rows::new(Box::new(Cursor::new("a,b\n1,\"2\n3,4\n")));
+        assert!(rows.next().unwrap());
+        let error = rows.next().unwrap_err().in_file("t").to_string();
+        assert!(error.starts_with("t:2: a quotation mark is never closed"), "{error}");
     }
 
     #[test]

@@ -216,7 +216,8 @@ fn rows_out_of_shape_or_out_of_place_are_refused() {
         (row("a", "2") + &row("b", "1"), "t.csv:3:3: at_s: found `1`, allowed: 2 or later"),
         ("a,0\n".to_owned(), "t.csv:2: the row is too short: 2 cells, the header has 18"),
         (row("a", "0,1"), "t.csv:2: the row is too long: 19 cells"),
-        (row("\"a", "0") + &row("b", "0"), "is a quotation mark never closed?"),
+        (row("\"a", "0") + &row("b", "0"), "t.csv:2: a quotation mark is never closed"),
+        (row("\"a", "0") + "b\",x\n", "is a quotation mark never closed?"),
     ] {
         let error = refusal(rows(&text));
         assert!(error.contains(said), "{error}");
