@@ -54,7 +54,7 @@ impl Error {
 
     /// "found X, allowed: Y" in the field's own words.
     pub fn found(found: impl fmt::Display, allowed: impl fmt::Display) -> Self {
-        Self::new(format!("found `{found}`, allowed: {allowed}"))
+        Self::new(format!("found `{}`, allowed: {allowed}", shown(found.to_string())))
     }
 
     /// A name that does not exist, with all that do and the nearest of them.
@@ -68,8 +68,11 @@ impl Error {
             true => "there is none".to_owned(),
             false => format!("allowed: {}", list.join(", ")),
         };
-        let error = Self::new(format!("unknown {kind} `{name}`, {allowed}"));
-        match nearest(name, known) {
+        let short = shown(name.to_owned());
+        let error = Self::new(format!("unknown {kind} `{short}`, {allowed}"));
+        // What is too long to be shown is no slip of the pen, and takes long to compare.
+        let near = if short == name { nearest(name, known) } else { None };
+        match near {
             Some(near) => error.help(format!("did you mean `{near}`?")),
             None => error,
         }
@@ -198,9 +201,33 @@ fn without_secrets(name: String) -> String {
     if has_secret { "(the address of a database)".to_owned() } else { name }
 }
 
+/// Most characters of a found text that an error repeats.
+const SHOWN_MAX: usize = 200;
+
+/// A found text, cut where it is so long that it would hide the rest of the error.
+fn shown(mut text: String) -> String {
+    let all = text.chars().count();
+    if let Some((end, _)) = text.char_indices().nth(SHOWN_MAX) {
+        text.truncate(end);
+        text.push_str(&format!("... ({all} characters)"));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_found_text_is_cut_where_it_is_long() {
+        let cell = "é".repeat(3_000);
+        let short = format!("`{}... (3000 characters)`", "é".repeat(SHOWN_MAX));
+        assert_eq!(Error::found(&cell, "1").to_string(), format!("found {short}, allowed: 1"));
+        let unknown = Error::unknown("column", &cell, ["call"]).to_string();
+        assert_eq!(unknown, format!("unknown column {short}, allowed: call"));
+        let just = "x".repeat(SHOWN_MAX);
+        assert!(Error::found(&just, "1").to_string().contains(&format!("`{just}`")));
+    }
 
     #[test]
     fn the_place_reads_like_a_compilers() {
