@@ -70,9 +70,7 @@ impl Error {
         };
         let short = shown(name.to_owned());
         let error = Self::new(format!("unknown {kind} `{short}`, {allowed}"));
-        // What is too long to be shown is no slip of the pen, and takes long to compare.
-        let near = if short == name { nearest(name, known) } else { None };
-        match near {
+        match nearest(name, known) {
             Some(near) => error.help(format!("did you mean `{near}`?")),
             None => error,
         }
@@ -182,6 +180,10 @@ impl fmt::Display for Warning {
 
 /// The known name most like `name`, if any is alike enough to be a slip of the pen.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // What is too long to be shown is no slip of the pen, and takes long to compare.
+    if name.len() > SHOWN_MAX {
+        return None;
+    }
     let lower = name.to_lowercase();
     known
         .into_iter()
