@@ -26,7 +26,7 @@ pub(super) struct Rows {
     next: usize,
     /// The lines of both.
     row_line: u64,
-    line: u64,
+    next_line: u64,
     /// Where its cells end: in the buffer, or in `cells`.
     ends: Vec<usize>,
     /// The cells of a row with quotation marks, without those, one behind the other.
@@ -48,7 +48,7 @@ impl Rows {
             row: 0,
             next: 0,
             row_line: 1,
-            line: 1,
+            next_line: 1,
             ends: Vec::new(),
             cells: Vec::new(),
             is_plain: true,
@@ -65,7 +65,7 @@ impl Rows {
             let line = if is_ended { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
             if line.is_empty() {
                 self.next = behind;
-                self.line += u64::from(is_ended);
+                self.next_line += u64::from(is_ended);
             } else if line[0] == b'\r' {
                 self.next += 1;
             } else if memchr2(b'"', b'\r', line).is_some() {
@@ -75,9 +75,9 @@ impl Rows {
                 self.ends.clear();
                 self.ends.extend(memchr_iter(b',', line).map(|comma| self.next + comma));
                 self.ends.push(end);
-                (self.row, self.row_line, self.is_plain) = (self.next, self.line, true);
+                (self.row, self.row_line, self.is_plain) = (self.next, self.next_line, true);
                 self.next = behind;
-                self.line += u64::from(is_ended);
+                self.next_line += u64::from(is_ended);
                 return Ok(true);
             }
         }
@@ -101,7 +101,7 @@ impl Rows {
 
     /// Reads a row with quotation marks, which may run over several lines.
     fn split(&mut self) -> Result<bool> {
-        (self.row_line, self.is_plain) = (self.line, false);
+        (self.row_line, self.is_plain) = (self.next_line, false);
         let (mut written, mut ended, mut is_over) = (0, 0, false);
         self.cells.resize(self.cells.capacity().max(256), 0);
         self.ends.resize(self.ends.capacity().max(32), 0);
@@ -109,12 +109,12 @@ impl Rows {
             let input = &self.buffer[self.next..self.filled];
             let (cells, ends) = (&mut self.cells[written..], &mut self.ends[ended..]);
             let (result, read, wrote, ends) = self.core.read_record(input, cells, ends);
-            self.line += memchr_iter(b'\n', &input[..read]).count() as u64;
+            self.next_line += memchr_iter(b'\n', &input[..read]).count() as u64;
             (self.next, written, ended) = (self.next + read, written + wrote, ended + ends);
             match result {
                 ReadRecordResult::Record => {
                     self.ends.truncate(ended);
-                    self.line -= u64::from(is_over);
+                    self.next_line -= u64::from(is_over);
                     return Ok(true);
                 }
                 ReadRecordResult::End => return Ok(false),
@@ -153,7 +153,7 @@ impl Rows {
                 read => break read?,
             }
         };
-        let is_first = self.filled == 0 && self.line == 1;
+        let is_first = self.filled == 0 && self.next_line == 1;
         self.filled += read;
         if is_first && self.buffer[..self.filled].starts_with(BYTE_ORDER_MARK) {
             self.next = BYTE_ORDER_MARK.len();
@@ -189,7 +189,7 @@ impl Rows {
 
     /// The line up to which was read.
     pub(super) fn line_reached(&self) -> u64 {
-        self.line
+        self.next_line
     }
 }
 
