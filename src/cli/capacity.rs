@@ -26,9 +26,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
-    let scenario = written.scenario(&[])?;
+    let (scenario, source) = written.as_is()?;
     written.without_intervals(&scenario)?;
-    let source = written.source(&scenario)?;
     let trace = source.read()?;
     let seeds = scenario.seeds;
     let targets = args.scenario.targets();

@@ -30,11 +30,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
-    let scenario = written.scenario(&[])?;
+    let (scenario, source) = written.as_is()?;
     written.without_intervals(&scenario)?;
     let mut levers = Lever::of(&scenario);
     levers.extend(Lever::of_axes(&written.axes(&args.vary)?, &scenario)?);
-    let source = written.source(&scenario)?;
     let trace = source.read()?;
     let targets = args.scenario.targets();
     let (seeds, replicas) = (scenario.seeds, scenario.replicas);

@@ -55,8 +55,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // Names that cannot be drawn to are refused before anything is simulated.
     args.plot.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
     let written = args.scenario.written(&[])?;
-    let scenario = written.scenario(&[])?;
-    let source = written.source(&scenario)?;
+    let (scenario, source) = written.as_is()?;
     refuse_own_outputs(&args.outputs(), &written.inputs(&source))?;
     let progress = Arc::new(Progress::default());
     if !Case::can_stream(&scenario) {
@@ -76,7 +75,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     match streamed {
         Some(outcome) => Ok(outcome),
         // Sessions do not come in the order of their first calls.
-        None => args.held(written.case(scenario, &source, &source.read()?)?, &progress),
+        None => {
+            source.check_read_again()?;
+            args.held(written.case(scenario, &source, &source.read()?)?, &progress)
+        }
     }
 }
 

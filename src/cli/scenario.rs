@@ -28,7 +28,8 @@ const BUNDLED_SCENARIO: &str = include_str!("../../scenarios/eighty-developers.t
 pub struct ScenarioArgs {
     /// Scenario file; without one, the built-in "eighty developers"
     scenario: Option<PathBuf>,
-    /// Trace to play, in place of the scenario's (canonical CSV, plain, .gz or .zst)
+    /// Trace to play, in place of the scenario's (canonical CSV, plain, .gz or .zst; - is
+    /// standard input)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Make the sessions of a workload profile (built in, or NAME.toml) while they are played, in
@@ -176,6 +177,35 @@ impl Written<'_> {
         scenario.map_err(|error| self.args.under_own_name(error))
     }
 
+    /// The scenario as it is, without its `[candidates]`, and where its sessions come from.
+    pub fn as_is(&self) -> Result<(Scenario, Source)> {
+        let both = || {
+            let scenario = self.scenario(&[])?;
+            let source = self.source(&scenario)?;
+            Ok((scenario, source))
+        };
+        both().map_err(|error| self.for_candidates(error))
+    }
+
+    /// Says of an error in a section some of whose values only other commands try how to play one
+    /// of them.
+    fn for_candidates(&self, error: Error) -> Error {
+        let section = |key: &str| key.rsplit_once('.').map(|(section, _)| section.to_owned());
+        let Some(wrong) = error.place().field.as_deref().and_then(section) else { return error };
+        let (known, axes) = (settable_keys(), candidates_of(&self.text, &self.name));
+        let sets = self.overrides.iter().filter_map(|set| set.split_once('='));
+        let set: Vec<String> =
+            sets.filter_map(|(key, _)| document::full_name(key.trim(), &known).ok()).collect();
+        let mut tried = axes.into_iter().flatten().map(|axis| axis.key);
+        match tried.find(|key| section(key).as_ref() == Some(&wrong) && !set.contains(key)) {
+            Some(key) => error.help(format!(
+                "[candidates] has values of {key}, which `tonnage sweep` and `tonnage plot` try; \
+                 --set {key}=VALUE plays with one"
+            )),
+            None => error,
+        }
+    }
+
     /// Refuses intervals where a command shows none.
     pub fn without_intervals(&self, scenario: &Scenario) -> Result<()> {
         if scenario.bootstrap != Some(true) {
@@ -198,7 +228,13 @@ impl Written<'_> {
             }
             (_, Some(generated), _) => Source::generated(generated, folder, scenario.seed),
             // The path is relative to the scenario that names it.
-            (.., Some(path)) => Ok(Source::File(folder.join(path))),
+            (.., Some(path)) => {
+                let path = folder.join(path);
+                let other = "the scenario names this trace; --trace FILE plays another";
+                std::fs::metadata(&path)
+                    .map_err(|error| Error::io(&path, "open", &error).help(other))?;
+                Ok(Source::File(path))
+            }
             _ => Ok(Source::BuiltIn),
         }
     }

@@ -8,7 +8,7 @@ use super::generate;
 use super::progress::Extent;
 use crate::config::generated::{Generated, Starts};
 use crate::config::scenario::Scenario;
-use crate::diag::Result;
+use crate::diag::{Error, Result};
 use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::Stream;
 use crate::fleet::feed::{Beside, Feed};
@@ -74,6 +74,20 @@ impl Source {
             }
         };
         Some(format!("synthetic sessions of the profile {}: {starts}", names.join(", ")))
+    }
+
+    /// Refuses to read it again where that cannot be.
+    pub fn check_read_again(&self) -> Result<()> {
+        match self {
+            Self::File(path) if !canonical::can_be_read_again(path) => {
+                let error = Error::new(
+                    "recorded times and gaps do not agree, so the trace must be read twice, and a \
+                     pipe cannot be",
+                );
+                Err(error.in_file(path.display()).help("write it to a file and name that"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// All of it.

@@ -445,3 +445,74 @@ fn tables_can_be_read_by_others() {
     assert_eq!(mode("calls.csv"), mode("t.csv"));
     assert_eq!(mode("tasks.csv"), mode("t.csv"));
 }
+
+/// What a command prints and complains of that is given this on standard input.
+fn piped(folder: &Path, args: &[&str], input: &str) -> (String, String) {
+    let output = tonnage(folder, args).write_stdin(input).output().unwrap();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!(output.status.code() == Some(2), stderr.starts_with("error: "), "{stderr}");
+    (stdout, stderr)
+}
+
+#[test]
+fn a_trace_may_come_from_standard_input() {
+    let folder = folder(SCENARIO, TRACE);
+    let piped = |args: &[&str]| piped(folder.path(), args, TRACE);
+    let of_file = piped(&["replay", "s.toml", "--json"]);
+    assert!(of_file.1.is_empty() && of_file.0.contains("\"calls\": 4"), "{of_file:?}");
+    assert_eq!(piped(&["replay", "s.toml", "--trace", "-", "--json"]), of_file);
+    let size = ["size", "s.toml", "--json"];
+    assert_eq!(piped(&[&size[..], &["--trace", "-"]].concat()), piped(&size));
+    assert_eq!(
+        piped(&["stats", "-"]).0.lines().nth(1),
+        piped(&["stats", "t.csv"]).0.lines().nth(1)
+    );
+    // A tool reads its input twice.
+    let cut = ["trace", "cut", "-", "--from", "5", "-o", "c.csv"];
+    let said = "-: a trace tool reads its input twice: a regular file is needed";
+    assert!(piped(&cut).1.contains(said));
+}
+
+#[test]
+fn what_must_be_read_twice_and_cannot_be_is_refused() {
+    let row = |session, at: u32, gap: u32| {
+        format!("{session},0,{at},,{gap},user,0,0,m,,,,,0,900,60,,ok\n")
+    };
+    let header = &TRACE[..TRACE.find('\n').unwrap() + 1];
+    // The first call comes later than recorded, after that of the next session.
+    let trace = format!("{header}{}{}", row("one", 0, 100), row("two", 1, 0));
+    let folder = folder(SCENARIO, &trace);
+    assert!(piped(folder.path(), &["replay", "s.toml"], "").1.is_empty());
+    for name in ["-", "/dev/stdin"] {
+        let args = ["replay", "s.toml", "--trace", name];
+        let said = "so the trace must be read twice, and a pipe cannot be";
+        let (_, error) = piped(folder.path(), &args, &trace);
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn another_trace_takes_the_place_of_one_that_is_not_there() {
+    let help = "the scenario names this trace; --trace FILE plays another";
+    refused_instead("t.csv", "u.csv", &["u.csv: cannot open: ", help]);
+    let folder = folder(&SCENARIO.replace("t.csv", "u.csv"), TRACE);
+    assert_eq!(piped(folder.path(), &["replay", "s.toml", "--trace", "t.csv"], "").1, "");
+}
+
+#[test]
+fn a_scenario_that_needs_one_of_its_candidates_says_so() {
+    let scenario = SCENARIO.to_owned()
+        + "\n[generate]\nsessions = 4\nper_hour = 60\n\
+        profile = \"copilot\"\n\n[profile]\nprompt.volatile = 1\n\n[candidates]\n\
+        profile.prompt.volatile_at = [0, 4000]\n";
+    let folder = folder(&scenario.replace("trace = \"t.csv\"\n", ""), TRACE);
+    let said = "--set profile.prompt.volatile_at=VALUE plays with one";
+    let error =
+        |args: &[&str]| piped(folder.path(), &[&["replay", "s.toml"][..], args].concat(), "").1;
+    assert!(error(&[]).contains(said), "{}", error(&[]));
+    // Of another section it says nothing.
+    let other = error(&["--set", "engine.block_size=0"]);
+    assert!(other.contains("engine.block_size") && !other.contains(said), "{other}");
+    assert_eq!(error(&["--set", "profile.prompt.volatile_at=4000"]), "");
+}

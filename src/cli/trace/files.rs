@@ -9,8 +9,7 @@ use indicatif::ProgressBar;
 
 use crate::cli::replaced::refuse_own_trace;
 use crate::diag::{Error, Result};
-use crate::trace::canonical::Sink;
-use crate::trace::canonical::{Reader, Writer};
+use crate::trace::canonical::{self, Reader, Sink, Writer};
 use crate::trace::meta::Meta;
 use crate::trace::record::{Session, SharedContext};
 use crate::trace::tools::{Items, Source};
@@ -24,8 +23,10 @@ pub struct Input<'a> {
 impl<'a> Input<'a> {
     /// A trace that can be read more than once.
     pub fn open(path: &'a Path) -> Result<Self> {
-        let metadata = std::fs::metadata(path).map_err(|error| Error::io(path, "open", &error))?;
-        if !metadata.is_file() {
+        if !canonical::is_standard_input(path) {
+            std::fs::metadata(path).map_err(|error| Error::io(path, "open", &error))?;
+        }
+        if !canonical::can_be_read_again(path) {
             let error = Error::new("a trace tool reads its input twice: a regular file is needed");
             return Err(error.in_file(path.display()));
         }

@@ -1,8 +1,8 @@
 //! The reader: rows to sessions, one session at a time.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +13,18 @@ use super::{Column, SHARED_MARK, input};
 use crate::diag::{Error, Result};
 use crate::trace::check::{self, Checker};
 use crate::trace::record::{Call, Item, Lend, Lent, Name, Session, SharedContext};
+
+/// Whether this name, `-`, stands for standard input.
+#[must_use]
+pub fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Whether this trace can be read a second time: standard input and pipes cannot.
+#[must_use]
+pub fn can_be_read_again(path: &Path) -> bool {
+    !is_standard_input(path) && fs::metadata(path).is_ok_and(|data| data.is_file())
+}
 
 /// Streams a canonical trace: an iterator over its shared contexts and sessions.
 ///
@@ -47,13 +59,13 @@ enum Found {
 }
 
 impl Reader {
-    /// Opens a file; `.gz` and `.zst` are known by their content, not by their name.
+    /// Opens a file, standard input if it is called `-`; `.gz` and `.zst` are known by their
+    /// content, not by their name.
     ///
     /// # Errors
     /// If it cannot be opened, is no text, or its header is not that of a canonical trace.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| Error::io(path, "open", &error))?;
-        Self::from_read(file, path.display().to_string())
+        Self::open_counting(path, &Arc::default())
     }
 
     /// The same, counting the bytes that were read of the file, before they are unpacked.
@@ -61,9 +73,13 @@ impl Reader {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_counting(path: &Path, read: &Arc<AtomicU64>) -> Result<Self> {
-        let file = File::open(path).map_err(|error| Error::io(path, "open", &error))?;
-        let counting = Counting { file, read: Arc::clone(read) };
-        Self::from_read(counting, path.display().to_string())
+        let (file, name): (Box<dyn Read + Send>, _) = if is_standard_input(path) {
+            (Box::new(io::stdin()), "standard input".to_owned())
+        } else {
+            let file = File::open(path).map_err(|error| Error::io(path, "open", &error))?;
+            (Box::new(file), path.display().to_string())
+        };
+        Self::from_read(Counting { file, read: Arc::clone(read) }, name)
     }
 
     /// Reads from anywhere; `display_name` stands for the file in errors.
@@ -302,12 +318,12 @@ fn no_session() -> Session {
 
 /// A file, and how much of it was read.
 struct Counting {
-    file: File,
+    file: Box<dyn Read + Send>,
     read: Arc<AtomicU64>,
 }
 
 impl Read for Counting {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.read.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
