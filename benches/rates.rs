@@ -38,7 +38,8 @@ use work::Work;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// A row is simulated again and again for so long, but at most so often; the best time counts.
+/// A row is simulated again and again for so long, but at most so often, and so is its whole process
+/// started; the best time counts.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 const RUNS_MAX: usize = 10;
 /// CPU seconds after which a whole process is ended.
@@ -127,23 +128,7 @@ fn cpu(who: UsageWho) -> Duration {
 fn row(work: &Work) -> Value {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     let trace = work.trace(folder.path()).expect("the trace can be made");
-    let before = cpu(UsageWho::RUSAGE_CHILDREN);
-    let mut whole = Command::new("sh");
-    whole.args(["-c", &format!("ulimit -t {WHOLE_SECS_MAX}; exec \"$0\" \"$@\"")]);
-    whole
-        .arg(env!("CARGO_BIN_EXE_tonnage"))
-        .arg("replay")
-        .arg(work.scenario)
-        .arg("--trace")
-        .arg(&trace);
-    whole.args(one_thread()).args(work.set.iter().flat_map(|set| ["--set", set]));
-    whole.arg("--json").arg("--out").arg(folder.path().join("tables")).stdout(Stdio::null());
-    let status = whole.status().expect("tonnage runs");
-    // A signal means that the time was up; anything else is a failure of the program.
-    let failed = status.code().is_some_and(|code| code != 0);
-    assert!(!failed, "tonnage replay {} failed", work.scenario);
-    let whole = cpu(UsageWho::RUSAGE_CHILDREN).saturating_sub(before);
-    let whole = status.success().then_some(whole.as_secs_f64());
+    let whole = best_whole(work, &trace, folder.path());
     // Of what was waited for; making a trace takes less than replaying it.
     let peak_kib = getrusage(UsageWho::RUSAGE_CHILDREN).expect("the system tells").max_rss();
     let (alone, calls) = best_of_some(&work.case(&trace).expect("it did replay"));
@@ -155,6 +140,34 @@ fn row(work: &Work) -> Value {
         "whole_s": whole,
         "peak_mib": peak_kib / 1_024,
     })
+}
+
+/// The CPU time in seconds of the fastest of some whole processes; none if one takes too long.
+fn best_whole(work: &Work, trace: &Path, folder: &Path) -> Option<f64> {
+    let mut whole = Command::new("sh");
+    whole.args(["-c", &format!("ulimit -t {WHOLE_SECS_MAX}; exec \"$0\" \"$@\"")]);
+    whole.arg(env!("CARGO_BIN_EXE_tonnage")).arg("replay").arg(work.scenario);
+    whole.arg("--trace").arg(trace);
+    whole.args(one_thread()).args(work.set.iter().flat_map(|set| ["--set", set]));
+    whole.arg("--json").arg("--out").arg(folder.join("tables")).stdout(Stdio::null());
+    let (mut best, mut total) = (Duration::MAX, Duration::ZERO);
+    for runs in 1.. {
+        let before = cpu(UsageWho::RUSAGE_CHILDREN);
+        let status = whole.status().expect("tonnage runs");
+        // A signal means that the time was up; anything else is a failure of the program.
+        let failed = status.code().is_some_and(|code| code != 0);
+        assert!(!failed, "tonnage replay {} failed", work.scenario);
+        if !status.success() {
+            return None;
+        }
+        let took = cpu(UsageWho::RUSAGE_CHILDREN).saturating_sub(before);
+        best = best.min(took);
+        total += took;
+        if total >= LONG_ENOUGH || runs == RUNS_MAX {
+            break;
+        }
+    }
+    Some(best.as_secs_f64())
 }
 
 /// The CPU time of the fastest of some simulations.
