@@ -38,8 +38,8 @@ use work::Work;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// A row is simulated again and again for so long, but at most so often, and so is its whole process
-/// started; the best time counts.
+/// A row is simulated again and again for so long, but at most so often, and so is its whole
+/// process started; the best time counts.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 const RUNS_MAX: usize = 10;
 /// CPU seconds after which a whole process is ended.

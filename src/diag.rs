@@ -105,7 +105,7 @@ impl Error {
     /// Names the field, key or option, unless it is known already.
     #[must_use]
     pub fn in_field(mut self, field: impl fmt::Display) -> Self {
-        self.place.field.get_or_insert_with(|| field.to_string());
+        self.place.field.get_or_insert_with(|| shown(field.to_string()));
         self
     }
 
@@ -128,7 +128,7 @@ impl Error {
     /// Names another field than the one that was named first.
     #[must_use]
     pub fn with_field(mut self, field: impl fmt::Display) -> Self {
-        self.place.field = Some(field.to_string());
+        self.place.field = Some(shown(field.to_string()));
         self
     }
 
@@ -206,12 +206,20 @@ fn without_secrets(name: String) -> String {
 /// Most characters of a found text that an error repeats.
 const SHOWN_MAX: usize = 200;
 
-/// A found text, cut where it is so long that it would hide the rest of the error.
-fn shown(mut text: String) -> String {
+/// A found text as errors show it: cut where it is so long that it would hide the rest, and with
+/// control characters spelled, which a terminal would obey.
+pub fn shown(mut text: String) -> String {
     let all = text.chars().count();
     if let Some((end, _)) = text.char_indices().nth(SHOWN_MAX) {
         text.truncate(end);
         text.push_str(&format!("... ({all} characters)"));
+    }
+    if text.contains(char::is_control) {
+        let spelled = |letter: char| match letter.is_control() {
+            true => letter.escape_default().to_string(),
+            false => letter.to_string(),
+        };
+        text = text.chars().map(spelled).collect();
     }
     text
 }
@@ -227,6 +235,8 @@ mod tests {
         assert_eq!(Error::found(&cell, "1").to_string(), format!("found {short}, allowed: 1"));
         let unknown = Error::unknown("column", &cell, ["call"]).to_string();
         assert_eq!(unknown, format!("unknown column {short}, allowed: call"));
+        let error = Error::found("\u{1b}[31mé\n", "1").to_string();
+        assert_eq!(error, "found `\\u{1b}[31mé\\n`, allowed: 1");
         let just = "x".repeat(SHOWN_MAX);
         assert!(Error::found(&just, "1").to_string().contains(&format!("`{just}`")));
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-use crate::diag::{Error, Place, Result};
+use crate::diag::{Error, Place, Result, shown};
 use crate::units::Span;
 
 /// A hundred years: a longer time is a slip.
@@ -385,7 +385,7 @@ pub fn full_name(key: &str, known: &[&str]) -> Result<String> {
 }
 
 fn unknown_key(key: &str, known: &[&str]) -> Error {
-    let error = Error::new(format!("unknown key `{key}`"));
+    let error = Error::new(format!("unknown key `{}`", shown(key.to_owned())));
     let by_leaf = known.iter().copied().find(|name| leaf(name) == leaf(key));
     match by_leaf.or_else(|| crate::diag::nearest(key, known.iter().copied())) {
         Some(near) => error.help(format!("did you mean `{near}`?")),

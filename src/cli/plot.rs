@@ -66,7 +66,7 @@ fn help() -> String {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     // Names that cannot be drawn to are refused before anything is simulated.
-    args.out.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
+    check(&args.out)?;
     let inputs = [args.sweep.clone(), args.sweep.join(RESULTS)];
     refuse_own_outputs(&args.out, &inputs)?;
     let is_scenario = args.sweep.extension().is_some_and(|ending| ending == "toml");
@@ -97,6 +97,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     )?;
     write(&figure, &args.out)?;
     Ok(Outcome::Met)
+}
+
+/// Refuses files that cannot be drawn to or written.
+pub(super) fn check(paths: &[PathBuf]) -> Result<()> {
+    paths.iter().try_for_each(|path| {
+        Figure::check_name(path)?;
+        NewFile::check(path)
+    })
 }
 
 /// Draws a figure to all of these files, or to none.

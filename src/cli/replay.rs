@@ -4,6 +4,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use super::progress::{Extent, with_progress};
 use super::replaced::refuse_own_outputs;
@@ -52,7 +54,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    // Names that cannot be drawn to are refused before anything is simulated.
+    // Names that cannot be drawn to are refused before anything is read.
     args.plot.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
     let written = args.scenario.written(&[])?;
     let (scenario, source) = written.as_is()?;
@@ -92,7 +94,7 @@ impl Args {
     }
 
     fn threads(&self) -> usize {
-        let there = || std::thread::available_parallelism().map_or(1, usize::from);
+        let there = || thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(there, |threads| threads as usize)
     }
 
@@ -133,6 +135,9 @@ impl Args {
         let pools: Vec<String> = case.scenario.pools.iter().map(|pool| pool.name.clone()).collect();
         let rows = files.transpose()?.map(|files| Rows::new(files, Arc::clone(progress)));
         let rows = rows.map(|rows| rows.with_pools(pools));
+        // What cannot be written is found out before there is something to lose.
+        plot::check(&self.plot)?;
+        self.metrics.iter().try_for_each(|path| NewFile::check(path))?;
         let scrape =
             self.metrics.as_ref().map(|_| Scrape::new(replicas, case.setup.engine.max_model_len));
         stop_on_interrupt(progress);
@@ -181,6 +186,9 @@ fn drawn<O>(case: &Case, run: &Run<O>, hits: HitsOverTime) -> Figure {
     Figure::of_run(run, hits, blocks, subtitle)
 }
 
+/// After how long it is said that a run has not stopped yet.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Has the first Ctrl-C stop the simulation where it is, and the second the program.
 fn stop_on_interrupt(progress: &Arc<Progress>) {
     let progress = Arc::clone(progress);
@@ -189,6 +197,13 @@ fn stop_on_interrupt(progress: &Arc<Progress>) {
         if progress.stop.swap(true, Ordering::Relaxed) {
             std::process::exit(EXIT_INTERRUPTED.into());
         }
+        thread::spawn(|| {
+            thread::sleep(PATIENCE);
+            eprintln!(
+                "note: not stopped yet, as when a pipe is waited for; Ctrl-C again ends the \
+                 program, without figures"
+            );
+        });
     });
 }
 

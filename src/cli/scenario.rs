@@ -160,6 +160,8 @@ impl ScenarioArgs {
             (self.open, "--set workload.open_loop", "--open"),
             (self.scale.is_some(), "--set workload.scale", "--scale"),
             (self.sample.is_some(), "--set workload.sample", "--sample"),
+            // Only some commands have it, which hand it over as an assignment.
+            (!self.set.iter().any(|set| set.contains("seeds=")), "--set size.seeds", "--seeds"),
         ];
         let field = error.place().field.as_deref();
         match options.iter().find(|(given, key, _)| *given && field == Some(*key)) {
@@ -179,31 +181,27 @@ impl Written<'_> {
 
     /// The scenario as it is, without its `[candidates]`, and where its sessions come from.
     pub fn as_is(&self) -> Result<(Scenario, Source)> {
-        let both = || {
-            let scenario = self.scenario(&[])?;
-            let source = self.source(&scenario)?;
-            Ok((scenario, source))
-        };
-        both().map_err(|error| self.for_candidates(error))
-    }
-
-    /// Says of an error in a section some of whose values only other commands try how to play one
-    /// of them.
-    fn for_candidates(&self, error: Error) -> Error {
-        let section = |key: &str| key.rsplit_once('.').map(|(section, _)| section.to_owned());
-        let Some(wrong) = error.place().field.as_deref().and_then(section) else { return error };
-        let (known, axes) = (settable_keys(), candidates_of(&self.text, &self.name));
-        let sets = self.overrides.iter().filter_map(|set| set.split_once('='));
-        let set: Vec<String> =
-            sets.filter_map(|(key, _)| document::full_name(key.trim(), &known).ok()).collect();
-        let mut tried = axes.into_iter().flatten().map(|axis| axis.key);
-        match tried.find(|key| section(key).as_ref() == Some(&wrong) && !set.contains(key)) {
-            Some(key) => error.help(format!(
-                "[candidates] has values of {key}, which `tonnage sweep` and `tonnage plot` try; \
-                 --set {key}=VALUE plays with one"
+        self.with(&[]).map_err(|error| match self.candidate_that_helps() {
+            Some(set) => error.help(format!(
+                "only `tonnage size`, `sweep` and `plot` try the values of [candidates]; \
+                 --set {set} takes one of them"
             )),
             None => error,
-        }
+        })
+    }
+
+    fn with(&self, more: &[String]) -> Result<(Scenario, Source)> {
+        let scenario = self.scenario(more)?;
+        let source = self.source(&scenario)?;
+        Ok((scenario, source))
+    }
+
+    /// A value of the `[candidates]` with which the scenario can be played.
+    fn candidate_that_helps(&self) -> Option<String> {
+        let axes = candidates_of(&self.text, &self.name).ok()?;
+        let sets =
+            axes.iter().flat_map(|axis| (0..axis.values.len()).map(|value| axis.assignment(value)));
+        sets.into_iter().find(|set| self.with(std::slice::from_ref(set)).is_ok())
     }
 
     /// Refuses intervals where a command shows none.

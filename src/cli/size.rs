@@ -40,7 +40,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     // Names that cannot be drawn to are refused before anything is simulated.
-    args.plot.iter().try_for_each(|path| Figure::check_name(path).map(drop))?;
+    plot::check(&args.plot)?;
     let seeds = args.seeds.map(|seeds| format!("size.seeds={seeds}"));
     let written = args.scenario.written(seeds.as_slice())?;
     let axes = written.axes(&args.vary)?;

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
 
 use super::generate;
 use super::progress::Extent;
@@ -13,6 +15,7 @@ use crate::fleet::alone::AloneTimes;
 use crate::fleet::arrivals::Stream;
 use crate::fleet::feed::{Beside, Feed};
 use crate::fleet::played::Repeated;
+use crate::fleet::workload::Arrival;
 use crate::sizing::case::Case;
 use crate::trace::canonical::{self, Reader};
 use crate::trace::record::{Item, Kept, Lend, Trace};
@@ -24,6 +27,9 @@ use crate::workload::people::Population;
 /// The trace that comes with the built-in scenario.
 const BUNDLED_TRACE: &[u8] = include_bytes!("../../traces/bundled.csv.zst");
 const BUNDLED_NAME: &str = "built-in trace";
+
+/// By how much an interrupt may come later than what it does to others.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// Where sessions come from.
 #[derive(Clone, Debug)]
@@ -81,10 +87,12 @@ impl Source {
         match self {
             Self::File(path) if !canonical::can_be_read_again(path) => {
                 let error = Error::new(
-                    "recorded times and gaps do not agree, so the trace must be read twice, and a \
-                     pipe cannot be",
+                    "recorded times and gaps do not agree, so the trace must be read twice, and \
+                     standard input and pipes cannot be",
                 );
-                Err(error.in_file(path.display()).help("write it to a file and name that"))
+                Err(error
+                    .in_file(canonical::display_name(path))
+                    .help("write it to a file and name that"))
             }
             _ => Ok(()),
         }
@@ -136,6 +144,10 @@ impl Source {
             Self::File(path) => {
                 let read = Arc::new(AtomicU64::new(0));
                 let reader = Reader::open_counting(path, &read)?;
+                if !canonical::can_be_read_again(path) {
+                    let feed = patient(feed(reader, case, alone));
+                    return Ok((streamed(feed, beside), Extent::Bytes { read, bytes: 0 }));
+                }
                 let bytes = std::fs::metadata(path).map_or(0, |data| data.len());
                 (reader, Extent::Bytes { read, bytes })
             }
@@ -176,7 +188,20 @@ fn feed<I: Lend>(items: I, case: &Case, alone: Option<AloneTimes>) -> Feed<I> {
 }
 
 /// On a thread of its own if `beside`.
-fn streamed<I: Lend + Send + 'static>(feed: Feed<I>, beside: bool) -> Stream<'static> {
+/// Waits with an error of a pipe: Ctrl-C ends whoever writes into it, too, and perhaps a moment
+/// before it is heard of here.
+fn patient<I: Iterator<Item = Result<Arrival>>>(feed: I) -> impl Iterator<Item = Result<Arrival>> {
+    feed.inspect(|arrival| {
+        if arrival.is_err() {
+            thread::sleep(MOMENT);
+        }
+    })
+}
+
+fn streamed(
+    feed: impl Iterator<Item = Result<Arrival>> + Send + 'static,
+    beside: bool,
+) -> Stream<'static> {
     if !beside {
         return Box::new(feed);
     }

@@ -19,7 +19,7 @@ const BLOCK_SIZE: u64 = 64;
 /// Arguments of `tonnage stats`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Canonical trace: CSV, plain, gzip or zstd
+    /// Canonical trace: CSV, plain, gzip or zstd; - is standard input, which has no sidecar
     trace: PathBuf,
     /// Replay through LRU caches of these sizes, in blocks; a prompt's tail is evicted first
     #[arg(long, value_name = "BLOCKS,…", value_delimiter = ',')]

@@ -35,7 +35,7 @@ mod rows;
 mod sink;
 mod write;
 
-pub use read::{Reader, can_be_read_again, is_standard_input};
+pub use read::{Reader, can_be_read_again, display_name, is_standard_input};
 pub use sink::Sink;
 pub use write::{Compression, Writer};
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::canonical::new_file::NewFile;
 use crate::diag::{Error, Result};
+use crate::trace::canonical::is_standard_input;
 
 /// The version of the canonical form that this program reads and writes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -74,11 +75,14 @@ impl Default for Meta {
 }
 
 impl Meta {
-    /// Reads the sidecar of a trace; `None` where there is none.
+    /// Reads the sidecar of a trace; `None` where there is none, as of standard input.
     ///
     /// # Errors
     /// If there is one that cannot be read or says what no sidecar can say.
     pub fn read_beside(trace: &Path) -> Result<Option<Self>> {
+        if is_standard_input(trace) {
+            return Ok(None);
+        }
         let path = sidecar_path(trace);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,

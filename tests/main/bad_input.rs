@@ -470,7 +470,7 @@ fn a_trace_may_come_from_standard_input() {
     );
     // A tool reads its input twice.
     let cut = ["trace", "cut", "-", "--from", "5", "-o", "c.csv"];
-    let said = "-: a trace tool reads its input twice: a regular file is needed";
+    let said = "standard input: a trace tool reads its input twice: a regular file is needed";
     assert!(piped(&cut).1.contains(said));
 }
 
@@ -486,7 +486,7 @@ fn what_must_be_read_twice_and_cannot_be_is_refused() {
     assert!(piped(folder.path(), &["replay", "s.toml"], "").1.is_empty());
     for name in ["-", "/dev/stdin"] {
         let args = ["replay", "s.toml", "--trace", name];
-        let said = "so the trace must be read twice, and a pipe cannot be";
+        let said = "so the trace must be read twice, and standard input and pipes cannot be";
         let (_, error) = piped(folder.path(), &args, &trace);
         assert!(error.contains(said), "{error}");
     }
@@ -507,12 +507,59 @@ fn a_scenario_that_needs_one_of_its_candidates_says_so() {
         profile = \"copilot\"\n\n[profile]\nprompt.volatile = 1\n\n[candidates]\n\
         profile.prompt.volatile_at = [0, 4000]\n";
     let folder = folder(&scenario.replace("trace = \"t.csv\"\n", ""), TRACE);
-    let said = "--set profile.prompt.volatile_at=VALUE plays with one";
+    let said = "--set profile.prompt.volatile_at=0 takes one of them";
     let error =
         |args: &[&str]| piped(folder.path(), &[&["replay", "s.toml"][..], args].concat(), "").1;
     assert!(error(&[]).contains(said), "{}", error(&[]));
-    // Of another section it says nothing.
-    let other = error(&["--set", "engine.block_size=0"]);
-    assert!(other.contains("engine.block_size") && !other.contains(said), "{other}");
+    // Where no value of the list mends it, it says nothing.
+    for wrong in ["engine.block_size=0", "profile.prompt.volatile=2"] {
+        let other = error(&["--set", wrong]);
+        assert!(other.contains("allowed: ") && !other.contains("candidates"), "{other}");
+    }
     assert_eq!(error(&["--set", "profile.prompt.volatile_at=4000"]), "");
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_before_anything_is_played() {
+    for target in ["--metrics=none/m", "--plot=none/p.svg", "--metrics=-"] {
+        let folder = folder(SCENARIO, TRACE);
+        let args = ["replay", "s.toml", "--out", "out", target];
+        let (shown, error) = piped(folder.path(), &args, "");
+        let name = target.split_once('=').unwrap().1;
+        assert!(shown.is_empty() && error.contains(name), "{target}: {error}");
+        assert!(!error.contains(".tonnage-"), "{error}");
+        // Nothing that was made for it stays.
+        assert!(!folder.path().join("out").exists());
+    }
+    // The folder of the tables may take the figure, too.
+    let folder = folder(SCENARIO, TRACE);
+    let args = ["replay", "s.toml", "--out", "out", "--plot", "out/p.svg"];
+    assert_eq!(piped(folder.path(), &args, "").1, "");
+    assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 3);
+}
+
+#[test]
+fn long_and_wild_texts_are_shown_short_and_tame() {
+    let long = "x".repeat(5_000);
+    for (scenario, args) in [
+        (format!("{SCENARIO}{long} = 1\n"), vec![]),
+        (SCENARIO.to_owned(), vec![format!("--set={long}=1")]),
+        (SCENARIO.to_owned(), vec![format!("--set=router={long}")]),
+        (SCENARIO.to_owned(), vec![format!("--vllm=vllm serve M --{long} 3")]),
+    ] {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let folder = folder(&scenario, TRACE);
+        let (_, error) = piped(folder.path(), &[&["replay", "s.toml"][..], &args].concat(), "");
+        let words = error.split_whitespace().map(str::len).max();
+        assert!(words.is_some_and(|longest| longest < 300), "{error}");
+    }
+    refused_trace(TRACE.replace("web", "\"a\u{1b}[31m\""), &["control"]);
+    let (_, error) = piped(
+        folder(SCENARIO, TRACE.replace(",60,", ",\u{1b}[31m,")).path(),
+        &["replay", "s.toml"],
+        "",
+    );
+    assert!(error.contains("found `\\u{1b}[31m`"), "{error}");
+    let (_, error) = piped(Path::new("."), &["size", "--seeds", "0"], "");
+    assert!(error.contains("--seeds: found `0`") && !error.contains("--set"), "{error}");
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command as Plain, Stdio};
 use std::sync::Arc;
@@ -339,6 +340,45 @@ fn an_interrupt_shows_what_was_done_and_ends_with_130() {
     let units = &told["fleet"]["figures"]["units"];
     let counted = ["calls", "calls_failed", "calls_failed_as_recorded"];
     assert_eq!(counted.iter().map(|key| units[key].as_u64().unwrap()).sum::<u64>(), rows);
+}
+
+/// Who writes into a pipe is interrupted as well, perhaps in the middle of a row.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_that_cuts_off_a_pipe_shows_what_was_done() {
+    const HEADER: &str = "session,call,at_s,after,gap_s,cause,turn,lane,model,tenant,user,profile,\
+        base,kept_tokens,prompt_tokens,output_tokens,tools,status\n";
+    for (threads, replicas) in [("1", 1), ("1", 9), ("2", 9)] {
+        let folder = TempDir::new().unwrap();
+        let mut rows = HEADER.to_owned();
+        for session in 0..40_000 {
+            rows += &format!("s{session},0,{session},,0,user,0,0,m,,,,,0,900,60,,ok\n");
+        }
+        let scenario = format!(
+            "[engine]\nmodel = \"Llama-3.1-8B\"\ngpu = \"h100-sxm\"\nmax_model_len = 8192\n\
+             [fleet]\nrouter = \"session_affinity\"\nreplicas = {replicas}\n"
+        );
+        fs::write(folder.path().join("s.toml"), scenario).unwrap();
+        let mut child = Plain::new(assert_cmd::cargo::cargo_bin!("tonnage"))
+            .current_dir(folder.path())
+            .args(["replay", "s.toml", "--json", "--trace", "-", "--threads", threads])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        pipe.write_all(rows.as_bytes()).unwrap();
+        pipe.write_all(b"s40000,0,40000,,0,us").unwrap();
+        // The most of it was read, and what comes next is waited for.
+        std::thread::sleep(Duration::from_secs(1));
+        let pid = child.id().to_string();
+        assert!(Plain::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        drop(pipe);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130));
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(told["partial"], true);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use super::files::tell;
 use crate::cli::Outcome;
 use crate::diag::{Error, Result};
-use crate::trace::canonical::Reader;
+use crate::trace::canonical::{self, Reader};
 use crate::trace::meta::Meta;
 use crate::trace::record::Item;
 use crate::trace::tools::inspect::Inspection;
@@ -29,7 +29,7 @@ Example:
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Canonical trace: CSV, plain, gzip or zstd
+    /// Canonical trace: CSV, plain, gzip or zstd; - is standard input
     trace: PathBuf,
     /// Show at most so many violations
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -69,9 +69,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let hidden = count - shown.len() as u64;
     let more = if hidden > 0 { format!(", {hidden} not shown (--limit)") } else { String::new() };
-    let (noun, verb) = if count == 1 { ("rule", "is") } else { ("rules", "are") };
-    let broken = Error::new(format!("{noun} of a trace {verb} broken {count} times{more}"));
-    Err(broken.in_file(args.trace.display()))
+    let broken = match count {
+        1 => format!("a rule of a trace is broken{more}"),
+        _ => format!("rules of a trace are broken {count} times{more}"),
+    };
+    Err(Error::new(broken).in_file(canonical::display_name(&args.trace)))
 }
 
 fn told(found: &Inspection) -> String {

@@ -28,7 +28,7 @@ impl<'a> Input<'a> {
         }
         if !canonical::can_be_read_again(path) {
             let error = Error::new("a trace tool reads its input twice: a regular file is needed");
-            return Err(error.in_file(path.display()));
+            return Err(error.in_file(canonical::display_name(path)));
         }
         let bar = match std::io::stderr().is_terminal() {
             true => ProgressBar::new_spinner().with_message("sessions and contexts read"),

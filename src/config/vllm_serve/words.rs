@@ -1,7 +1,7 @@
 //! From the text of a command line to its flags, each with its value.
 
 use super::tables::{Flag, GONE, Gone, SHORT, Takes};
-use crate::diag::{Error, Result, nearest};
+use crate::diag::{Error, Result, nearest, shown};
 
 /// What stands where a command line is expected.
 const EXPECTED: &str = "a line such as `vllm serve MODEL --tensor-parallel-size 2`";
@@ -213,7 +213,7 @@ fn find(name: &str, written: &str) -> Result<(Flag, bool)> {
 }
 
 fn unknown(name: &str, written: &str) -> Error {
-    let error = Error::new(format!("`{written}` is no flag of vllm serve"));
+    let error = Error::new(format!("`{}` is no flag of vllm serve", shown(written.to_owned())));
     let bare = name.strip_prefix("no-").unwrap_or(name);
     // What a shortened name may stand for comes before what merely looks alike.
     let begun = Flag::names().find(|known| bare.len() >= 4 && known.starts_with(bare));

@@ -14,7 +14,21 @@ use crate::trace::canonical::new_file::NewFile;
 const WAITING_MAX: usize = 8;
 
 /// Both tables, complete or not there at all: they get their names when both are written.
-pub struct Files(How);
+pub struct Files {
+    how: How,
+    /// Goes last.
+    _made: MadeFolder,
+}
+
+/// A folder that was made for the files, and goes again if they do not come.
+struct MadeFolder(Option<PathBuf>);
+
+impl Drop for MadeFolder {
+    fn drop(&mut self) {
+        // It stays if there is something in it.
+        let _ = self.0.as_ref().map(fs::remove_dir);
+    }
+}
 
 enum How {
     /// Each buffer is written when it comes.
@@ -37,7 +51,6 @@ struct Pair {
 
 impl Pair {
     fn create(folder: &Path) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make the folder", &error))?;
         let file = |name| -> Result<_> {
             let path = folder.join(name);
             Ok((NewFile::create(&path)?, path))
@@ -79,9 +92,12 @@ impl Files {
     /// # Errors
     /// If folder or files cannot be made.
     pub fn create(folder: &Path, beside: bool) -> Result<Self> {
+        let is_new = !folder.exists();
+        fs::create_dir_all(folder).map_err(|error| Error::io(folder, "make the folder", &error))?;
+        let made = MadeFolder(is_new.then(|| folder.to_owned()));
         let mut pair = Pair::create(folder)?;
         if !beside {
-            return Ok(Self(How::Between(Box::new(pair))));
+            return Ok(Self { how: How::Between(Box::new(pair)), _made: made });
         }
         let (full, to_write) = sync_channel::<(Table, Vec<u8>)>(WAITING_MAX);
         let (written, empty) = sync_channel(WAITING_MAX + 2);
@@ -97,13 +113,13 @@ impl Files {
             }
             Ok(pair)
         });
-        Ok(Self(How::Beside { full, empty, writer }))
+        Ok(Self { how: How::Beside { full, empty, writer }, _made: made })
     }
 
     /// Writes rows; gives back an empty buffer, and whether writing goes on. If not, the error
     /// comes with [`Files::commit`].
     pub fn write(&mut self, table: Table, mut rows: Vec<u8>) -> (Vec<u8>, bool) {
-        match &mut self.0 {
+        match &mut self.how {
             How::Between(pair) => {
                 pair.write(table, &rows);
                 rows.clear();
@@ -121,7 +137,7 @@ impl Files {
     /// # Errors
     /// If anything could not be written; the files then have no names.
     pub fn commit(self) -> Result<()> {
-        match self.0 {
+        match self.how {
             How::Between(pair) => pair.commit(),
             How::Beside { full, writer, .. } => {
                 drop(full);

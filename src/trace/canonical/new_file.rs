@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
+use super::read::is_standard_input;
 use crate::diag::{Error, Result};
 
 /// Written without a name where the system can do that, else under a temporary one beside its
@@ -18,8 +19,17 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
+    /// Finds out, before work is done for it, whether a file can be written at `path`.
+    pub(crate) fn check(path: &Path) -> Result<()> {
+        Self::create(path).map(drop)
+    }
+
     /// Starts a file that [`commit`](Self::commit) will put at `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
+        if is_standard_input(path) {
+            let error = Error::new("a file is written, not standard output: found `-` as its name");
+            return Err(error.help("./- is a file of that name"));
+        }
         // A link stays a link: what it points to is replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if target.exists() && !target.is_file() {
@@ -45,7 +55,7 @@ impl NewFile {
         builder.permissions(permissions);
         let file = builder
             .tempfile_in(folder)
-            .map_err(|error| Error::io(path, "create the file", &error))?;
+            .map_err(|error| Error::io(path, "create the file", &without_path(&error)))?;
         Ok(Self { file: Draft::Named(file), target, named: path.to_owned() })
     }
 
@@ -73,6 +83,12 @@ impl Write for NewFile {
             Draft::Unnamed(file) => file.flush(),
         }
     }
+}
+
+/// The error without the temporary name that it ends with.
+fn without_path(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    io::Error::other(text.split(" at path ").next().unwrap_or(&text))
 }
 
 /// How temporary names begin.

@@ -20,6 +20,15 @@ pub fn is_standard_input(path: &Path) -> bool {
     path == Path::new("-")
 }
 
+/// What errors call a trace of this name.
+#[must_use]
+pub fn display_name(path: &Path) -> String {
+    match is_standard_input(path) {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
+    }
+}
+
 /// Whether this trace can be read a second time: standard input and pipes cannot.
 #[must_use]
 pub fn can_be_read_again(path: &Path) -> bool {
@@ -73,13 +82,12 @@ impl Reader {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_counting(path: &Path, read: &Arc<AtomicU64>) -> Result<Self> {
-        let (file, name): (Box<dyn Read + Send>, _) = if is_standard_input(path) {
-            (Box::new(io::stdin()), "standard input".to_owned())
+        let file: Box<dyn Read + Send> = if is_standard_input(path) {
+            Box::new(io::stdin())
         } else {
-            let file = File::open(path).map_err(|error| Error::io(path, "open", &error))?;
-            (Box::new(file), path.display().to_string())
+            Box::new(File::open(path).map_err(|error| Error::io(path, "open", &error))?)
         };
-        Self::from_read(Counting { file, read: Arc::clone(read) }, name)
+        Self::from_read(Counting { file, read: Arc::clone(read) }, display_name(path))
     }
 
     /// Reads from anywhere; `display_name` stands for the file in errors.
@@ -94,7 +102,7 @@ impl Reader {
         let source = input::text(Box::new(reader)).map_err(|error| error.in_file(&file))?;
         let mut rows = Rows::new(source);
         let layout = rows.next().and_then(|_| Layout::new(&rows));
-        let layout = layout.map_err(|error| error.in_file(&file).at_line(1))?;
+        let layout = layout.map_err(|error| error.in_file(&file).at_line(rows.line()))?;
         Ok(Self {
             rows,
             file,
@@ -235,7 +243,7 @@ impl Reader {
 
     /// Leaves the session behind in which an error was found.
     fn skip_session(&mut self) {
-        let Some(id) = self.open.take() else { return };
+        let Some(id) = self.open.take().filter(|_| !self.ended) else { return };
         self.any_session = true;
         self.checker.remember(&Session { id: Name::clone(&id), calls: Vec::new() });
         loop {

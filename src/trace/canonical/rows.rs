@@ -1,12 +1,12 @@
 //! Rows and their cells. A row without quotation marks is a line, and its cells stand between
 //! commas; csv-core splits the others. Lines are counted here, so that an error names the right one
-//! however they end: by a line feed, or as Windows writes them.
+//! however they end: by a line feed, a carriage return, or both as Windows writes them.
 
 use std::io::{self, ErrorKind, Read};
 use std::mem;
 
 use csv_core::{ReadRecordResult, Reader};
-use memchr::{memchr, memchr_iter, memchr2};
+use memchr::{memchr, memchr_iter, memchr2, memchr2_iter};
 
 use super::input::{self, Source};
 use crate::diag::{Error, Result};
@@ -27,6 +27,8 @@ pub(super) struct Rows {
     /// Where the row at hand begins, and what is behind it.
     row: usize,
     next: usize,
+    /// Whether a carriage return stands before what comes next: a line feed there ends no line.
+    is_half: bool,
     /// Nothing between what comes next and here is a line feed.
     searched: usize,
     /// The lines of the row at hand and of the next.
@@ -53,6 +55,7 @@ impl Rows {
             filled: 0,
             row: 0,
             next: 0,
+            is_half: false,
             searched: 0,
             row_line: 1,
             next_line: 1,
@@ -75,10 +78,10 @@ impl Rows {
             let is_ended = behind > end;
             let line = if is_ended { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
             if line.is_empty() {
-                self.next = behind;
-                self.next_line += u64::from(is_ended);
+                self.pass(behind - self.next);
             } else if line[0] == b'\r' {
-                self.next += line.iter().take_while(|&&byte| byte == b'\r').count();
+                let returns = line.iter().take_while(|&&byte| byte == b'\r').count();
+                self.pass(returns);
             } else if memchr2(b'"', b'\r', line).is_some() {
                 return self.split();
             } else {
@@ -87,7 +90,7 @@ impl Rows {
                 self.ends.extend(memchr_iter(b',', line).map(|comma| self.next + comma));
                 self.ends.push(end);
                 (self.row, self.row_line, self.is_plain) = (self.next, self.next_line, true);
-                self.next = behind;
+                (self.next, self.is_half) = (behind, false);
                 self.next_line += u64::from(is_ended);
                 return Ok(true);
             }
@@ -113,31 +116,32 @@ impl Rows {
     /// Reads a row with quotation marks, which may run over several lines.
     fn split(&mut self) -> Result<bool> {
         (self.row_line, self.is_plain) = (self.next_line, false);
-        let (mut written, mut ended, mut is_over) = (0, 0, false);
+        // Behind the end of the file: the line on which it ended.
+        let (mut written, mut ended, mut over) = (0, 0, None);
         self.cells.resize(self.cells.capacity().max(256), 0);
         self.ends.resize(self.ends.capacity().max(32), 0);
         loop {
             let input = &self.buffer[self.next..self.filled];
             let (cells, ends) = (&mut self.cells[written..], &mut self.ends[ended..]);
             let (result, read, wrote, ends) = self.core.read_record(input, cells, ends);
-            self.next_line += memchr_iter(b'\n', &input[..read]).count() as u64;
-            (self.next, written, ended) = (self.next + read, written + wrote, ended + ends);
+            self.pass(read);
+            (written, ended) = (written + wrote, ended + ends);
             match result {
                 ReadRecordResult::Record => {
                     self.ends.truncate(ended);
-                    self.next_line -= u64::from(is_over);
+                    self.next_line = over.unwrap_or(self.next_line);
                     return Ok(true);
                 }
                 ReadRecordResult::End => return Ok(false),
                 ReadRecordResult::OutputFull => self.cells.resize(2 * self.cells.len(), 0),
                 ReadRecordResult::OutputEndsFull => self.ends.resize(2 * self.ends.len(), 0),
-                ReadRecordResult::InputEmpty if is_over => {
+                ReadRecordResult::InputEmpty if over.is_some() => {
                     let error = Error::new("a quotation mark is never closed");
                     return Err(error.at_line(self.row_line));
                 }
                 ReadRecordResult::InputEmpty => {
-                    is_over = !self.read_on().map_err(|error| input::unreadable(&error))?;
-                    if is_over {
+                    if !self.read_on().map_err(|error| input::unreadable(&error))? {
+                        over = Some(self.next_line);
                         // The end of a line ends the last row, unless a quotation mark is open.
                         self.buffer[self.filled] = b'\n';
                         self.filled += 1;
@@ -145,6 +149,17 @@ impl Rows {
                 }
             }
         }
+    }
+
+    /// Leaves so many bytes behind, and counts the lines that end in them.
+    fn pass(&mut self, count: usize) {
+        let bytes = &self.buffer[self.next..self.next + count];
+        for at in memchr2_iter(b'\r', b'\n', bytes) {
+            let before = at.checked_sub(1).map_or(self.is_half, |before| bytes[before] == b'\r');
+            self.next_line += u64::from(bytes[at] == b'\r' || !before);
+        }
+        self.is_half = bytes.last().map_or(self.is_half, |last| *last == b'\r');
+        self.next += count;
     }
 
     /// Reads more behind what was not used yet; false at the end of the file.
@@ -232,8 +247,9 @@ mod tests {
             let at = record.position().map_or(0, |at| at.byte() as usize).max(mark);
             // The crate counts empty lines, and the second half of a line's end, to what follows.
             let ends = text[at..].bytes().take_while(|byte| b"\r\n".contains(byte)).count();
-            let lines = text[..at + ends].matches('\n').count() as u64;
-            (1 + lines, record)
+            let before = &text[..at + ends];
+            let lines = before.matches(['\r', '\n']).count() - before.matches("\r\n").count();
+            (1 + lines as u64, record)
         };
         reader.into_byte_records().map(|record| with_line(record.unwrap())).collect()
     }
@@ -266,16 +282,19 @@ mod tests {
     }
 
     #[test]
-    fn windows_lines_are_counted_with_and_without_quotes() {
-        let text = "a,b\r\n\r\n1,2\r\n\"3\r\n4\",5\r\n6,7";
-        let mut rows = Rows::new(Box::new(Cursor::new(text)));
-        let mut told = Vec::new();
-        while rows.next().unwrap() {
-            let cells: Vec<_> = rows.cells().map(String::from_utf8_lossy).collect();
-            told.push((rows.line(), cells.join("|")));
+    fn lines_are_counted_however_they_end_with_and_without_quotes() {
+        for end in ["\n", "\r\n", "\r"] {
+            let text = "a,b\n\n1,2\n\"3\n4\",5\n6,7".replace('\n', end);
+            let mut rows = Rows::new(Box::new(Cursor::new(text)));
+            let mut told = Vec::new();
+            while rows.next().unwrap() {
+                let cells: Vec<_> = rows.cells().map(String::from_utf8_lossy).collect();
+                told.push((rows.line(), cells.join("|")));
+            }
+            let long = format!("3{end}4|5");
+            let expected = [(1, "a|b"), (3, "1|2"), (4, &*long), (6, "6|7")];
+            assert!(told.iter().map(|(line, cells)| (*line, &**cells)).eq(expected), "{told:?}");
         }
-        let told: Vec<_> = told.iter().map(|(line, cells)| (*line, &**cells)).collect();
-        assert_eq!(told, [(1, "a|b"), (3, "1|2"), (4, "3\r\n4|5"), (6, "6|7")]);
     }
 
     #[test]
@@ -295,7 +314,7 @@ mod tests {
         while rows.next().unwrap() {
             count += 1;
         }
-        assert_eq!((count, rows.line_reached()), (1 << 20, 1));
+        assert_eq!((count, rows.line_reached()), (1 << 20, 1 + (1 << 20) + (1 << 22)));
     }
 
     #[test]

@@ -143,6 +143,22 @@ fn with_cell(line: usize, column: Column, cell: &str) -> String {
 
 /// A table, and so a long one: a line for each refusal.
 #[test]
+fn a_file_that_was_cut_off_is_said_to_be_so_once() {
+    let rows: String = (0..30_000).map(|at| format!("s{at},{}", "0,".repeat(at % 9))).collect();
+    let whole = zstd::encode_all(format!("{HEAD}{GOOD}{rows}").as_bytes(), 0).unwrap();
+    let cut = std::io::Cursor::new(whole[..whole.len() - 1].to_vec());
+    let found = Reader::from_read(cut, "t.csv.zst").unwrap().lenient();
+    let errors = found.filter_map(std::result::Result::err).map(|error| error.to_string());
+    assert_eq!(errors.filter(|error| error.contains("cut off")).count(), 1);
+}
+
+#[test]
+fn a_wrong_header_is_named_with_its_line() {
+    let error = refusal(read(format!("\r\n\n{}", HEAD.replace("gap_s", "gap"))));
+    assert!(error.starts_with("t.csv:3:5: unknown column `gap`"), "{error}");
+}
+
+#[test]
 fn a_wrong_cell_is_named_with_line_and_column() {
     for (line, column, cell, said) in [
         (2, Column::Session, "@", "a shared context needs a name"),

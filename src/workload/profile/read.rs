@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{AtLimit, Class, Conflict, Hours, KEYS, Key, Kind, Mark, Parameter, Profile, Spec};
-use crate::diag::{self, Error, Result};
+use crate::diag::{self, Error, Result, shown};
 use crate::document::Document;
 use crate::workload::dist::{Dist, Family, Part, QuantileTable, Z90};
 use crate::workload::target::{At, Quantity, Target, Wanted, percent_key, percent_share};
@@ -488,7 +488,7 @@ pub(super) const PAIRS: &[(On, &[Key], &[Key])] = &[
 
 /// The complaint about a table, with the nearest of the names beside it, or else of all names.
 fn unknown_table(slip: &str, known: &[&str]) -> Error {
-    let error = Error::new(format!("unknown key `{slip}`"));
+    let error = Error::new(format!("unknown key `{}`", shown(slip.to_owned())));
     let (table, last) = slip.rsplit_once('.').unwrap_or(("", slip));
     let first = |rest: &'_ str| rest.split('.').next().unwrap_or_default().to_owned();
     let beside: Vec<String> = match table {
