@@ -187,7 +187,6 @@ fn feed<I: Lend>(items: I, case: &Case, alone: Option<AloneTimes>) -> Feed<I> {
     feed.in_closed_loop(!case.scenario.open_loop)
 }
 
-/// On a thread of its own if `beside`.
 /// Waits with an error of a pipe: Ctrl-C ends whoever writes into it, too, and perhaps a moment
 /// before it is heard of here.
 fn patient<I: Iterator<Item = Result<Arrival>>>(feed: I) -> impl Iterator<Item = Result<Arrival>> {
@@ -198,6 +197,7 @@ fn patient<I: Iterator<Item = Result<Arrival>>>(feed: I) -> impl Iterator<Item =
     })
 }
 
+/// On a thread of its own if `beside`.
 fn streamed(
     feed: impl Iterator<Item = Result<Arrival>> + Send + 'static,
     beside: bool,
