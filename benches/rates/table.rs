@@ -63,9 +63,9 @@ fn about() -> String {
     let commit = Command::new("git").args(["describe", "--always", "--dirty"]).output();
     let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     format!(
-        "tonnage {}, commit {}. Release build, user + system CPU time. *Simulation*: the best of \
-         up to ten\nruns, reading apart. *Whole process*: `tonnage replay` from the canonical \
-         trace, a row a call and a\ntask written, JSON; one run. Rejected calls are not counted.",
+        "tonnage {}, commit {}. Release build, user + system CPU time. *Simulation*: reading \
+         apart. *Whole\nprocess*: `tonnage replay` from the canonical trace, a row a call and a \
+         task written, JSON. The best of\nup to ten runs each. Rejected calls are not counted.",
         env!("CARGO_PKG_VERSION"),
         commit.unwrap_or_default(),
     )
