@@ -131,7 +131,10 @@ fn row(work: &Work) -> Value {
     let whole = best_whole(work, &trace, folder.path());
     // Of what was waited for; making a trace takes less than replaying it.
     let peak_kib = getrusage(UsageWho::RUSAGE_CHILDREN).expect("the system tells").max_rss();
-    let (alone, calls) = best_of_some(&work.case(&trace).expect("it did replay"));
+    let case = work.case(&trace).expect("it did replay");
+    let alone = best_of_some(UsageWho::RUSAGE_SELF, || Some(simulate_alone(&case)));
+    let (alone, run) = alone.expect("a simulation gives a run");
+    let calls = simulated(&case, &run);
     json!({
         "calls": calls.calls,
         "rejected": calls.rejected,
@@ -150,37 +153,27 @@ fn best_whole(work: &Work, trace: &Path, folder: &Path) -> Option<f64> {
     whole.arg("--trace").arg(trace);
     whole.args(one_thread()).args(work.set.iter().flat_map(|set| ["--set", set]));
     whole.arg("--json").arg("--out").arg(folder.join("tables")).stdout(Stdio::null());
-    let (mut best, mut total) = (Duration::MAX, Duration::ZERO);
-    for runs in 1.. {
-        let before = cpu(UsageWho::RUSAGE_CHILDREN);
+    let best = best_of_some(UsageWho::RUSAGE_CHILDREN, || {
         let status = whole.status().expect("tonnage runs");
         // A signal means that the time was up; anything else is a failure of the program.
         let failed = status.code().is_some_and(|code| code != 0);
         assert!(!failed, "tonnage replay {} failed", work.scenario);
-        if !status.success() {
-            return None;
-        }
-        let took = cpu(UsageWho::RUSAGE_CHILDREN).saturating_sub(before);
-        best = best.min(took);
-        total += took;
-        if total >= LONG_ENOUGH || runs == RUNS_MAX {
-            break;
-        }
-    }
-    Some(best.as_secs_f64())
+        status.success().then_some(())
+    });
+    best.map(|(took, ())| took.as_secs_f64())
 }
 
-/// The CPU time of the fastest of some simulations.
-fn best_of_some(case: &Case) -> (Duration, Calls) {
+/// The CPU time of the fastest of some runs, and what the last gave; none if one gives nothing.
+fn best_of_some<T>(who: UsageWho, mut run: impl FnMut() -> Option<T>) -> Option<(Duration, T)> {
     let (mut best, mut total) = (Duration::MAX, Duration::ZERO);
     for runs in 1.. {
-        let before = cpu(UsageWho::RUSAGE_SELF);
-        let run = simulate_alone(case);
-        let took = cpu(UsageWho::RUSAGE_SELF).saturating_sub(before);
+        let before = cpu(who);
+        let given = run()?;
+        let took = cpu(who).saturating_sub(before);
         best = best.min(took);
         total += took;
         if total >= LONG_ENOUGH || runs == RUNS_MAX {
-            return (best, simulated(case, &run));
+            return Some((best, given));
         }
     }
     unreachable!("the runs are limited")

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use rayon::ThreadPool;
 
 use super::alone::AloneTimes;
-use super::arrivals::{Arrivals, Failure, Next, Sessions};
+use super::arrivals::{Arrivals, Next, Sessions};
 use super::observer::Observer;
 use super::workload::Names;
 use super::world::{Done, World, measured};
@@ -372,10 +372,6 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
         let first = self.shards.iter().filter_map(|shard| Some((shard.halted?, shard)));
         let first = first.min_by_key(|(at, shard)| (*at, shard.first)).map(|(_, shard)| shard);
         let length = (window.until - window.from).as_f64();
-        // Ctrl-C ends whoever writes into a pipe, too: a row that was cut off then is no fault.
-        let is_fault =
-            |failure: &Failure| self.stopped.is_none() || !matches!(failure, Failure::Input(_));
-        let of_pins = self.pins.arrivals.failure.filter(is_fault);
         let of_shard = first.and_then(|shard| shard.world.arrivals.failure.clone());
         Run {
             stuck: first.and_then(|shard| shard.world.stuck.clone()),
@@ -394,7 +390,7 @@ impl<'a, E: Engine + Send, O: Observer + Send> Fleet<'a, E, O> {
             window,
             open_sessions_max: self.teller.open_max,
             interrupted: self.stopped,
-            failure: of_pins.or(of_shard),
+            failure: self.pins.arrivals.failure.or(of_shard),
         }
     }
 }
@@ -417,6 +413,7 @@ mod tests {
     use super::*;
     use crate::config::scenario::Scenario;
     use crate::engine::plain::PlainEngine;
+    use crate::fleet::arrivals::Failure;
     use crate::fleet::workload::Workload;
     use crate::observe::records::Records;
     use crate::trace::canonical;

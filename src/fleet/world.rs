@@ -371,11 +371,9 @@ impl<'a, E: Engine, O: Observer> World<'a, E, O> {
             }
             progress.nanos.store(now.0, Ordering::Relaxed);
         }
-        // Ctrl-C ends whoever writes into a pipe, too: a row that was cut off then is no fault.
-        if matches!(self.arrivals.failure, Some(Failure::Input(_)))
-            && progress.stop.load(Ordering::Relaxed)
-        {
-            (self.arrivals.failure, self.interrupted) = (None, Some(now));
+        let is_cut = matches!(self.arrivals.failure, Some(Failure::Input(_)));
+        if is_cut && progress.stop.load(Ordering::Relaxed) {
+            self.interrupted = Some(now);
         }
     }
 
